@@ -1,0 +1,146 @@
+#include "rec/model.h"
+
+#include <string.h>
+
+struct kind_row {
+    const char *name;
+    unsigned flags;
+};
+
+static const struct kind_row kinds[] = {
+#define X(number, id, name, flags) [number] = {name, flags},
+    REC_KIND_TABLE(X)
+#undef X
+};
+#define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
+
+struct dtype_row {
+    const char *name;
+    unsigned size;
+};
+
+/* NCCL >= 2.24.3 for the two fp8 types. */
+static const struct dtype_row dtypes[] = {
+    {"i8", 1},  {"u8", 1},  {"i32", 4}, {"u32", 4},  {"i64", 8},    {"u64", 8},
+    {"f16", 2}, {"f32", 4}, {"f64", 8}, {"bf16", 2}, {"f8e4m3", 1}, {"f8e5m2", 1},
+};
+#define DTYPE_COUNT (sizeof(dtypes) / sizeof(dtypes[0]))
+
+static const char *const redops[] = {"sum", "prod", "max", "min", "avg"};
+#define REDOP_COUNT (sizeof(redops) / sizeof(redops[0]))
+_Static_assert(REDOP_COUNT == REC_REDOP_USER, "user operators follow the builtin ones");
+
+/* NCCL >= 2.30.3 for Timeout. */
+static const char *const results[] = {"Success",       "UnhandledCudaError", "SystemError",
+                                      "InternalError", "InvalidArgument",    "InvalidUsage",
+                                      "RemoteError",   "InProgress",         "Timeout"};
+#define RESULT_COUNT (sizeof(results) / sizeof(results[0]))
+
+static const char *const states[] = {"unknown",     "not_entered", "in_call", "enqueued",
+                                     "gpu_started", "completed",   "failed",  "aborted"};
+#define STATE_COUNT (sizeof(states) / sizeof(states[0]))
+
+static int find(const char *const *names, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return (int)i;
+    return -1;
+}
+
+const char *rec_kind_name(unsigned kind)
+{
+    return kind < KIND_COUNT ? kinds[kind].name : NULL;
+}
+
+enum rec_kind rec_kind_from_name(const char *name)
+{
+    if (strncmp(name, "nccl", 4) == 0)
+        name += 4;
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        if (kinds[i].name && strcmp(kinds[i].name, name) == 0)
+            return (enum rec_kind)i;
+    return REC_NONE;
+}
+
+unsigned rec_kind_flags(unsigned kind)
+{
+    return kind < KIND_COUNT ? kinds[kind].flags : 0;
+}
+
+enum rec_kind rec_kind_canonical(unsigned kind)
+{
+    switch (kind) {
+    case REC_BCAST:
+        return REC_BROADCAST;
+    case REC_COMM_INIT_RANK_CONFIG:
+    case REC_COMM_INIT_RANK_SCALABLE:
+    case REC_COMM_INIT_ALL:
+        return REC_COMM_INIT_RANK;
+    default:
+        return (enum rec_kind)kind;
+    }
+}
+
+const char *rec_dtype_name(unsigned dtype)
+{
+    return dtype < DTYPE_COUNT ? dtypes[dtype].name : NULL;
+}
+
+int rec_dtype_from_name(const char *name)
+{
+    for (size_t i = 0; i < DTYPE_COUNT; i++)
+        if (strcmp(dtypes[i].name, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+unsigned rec_dtype_size(unsigned dtype)
+{
+    return dtype < DTYPE_COUNT ? dtypes[dtype].size : 0;
+}
+
+const char *rec_redop_name(unsigned redop)
+{
+    if (redop == REC_REDOP_NONE)
+        return NULL;
+    return redop < REDOP_COUNT ? redops[redop] : "user";
+}
+
+int rec_redop_from_name(const char *name)
+{
+    return find(redops, REDOP_COUNT, name);
+}
+
+const char *rec_result_name(unsigned result)
+{
+    return result < RESULT_COUNT ? results[result] : NULL;
+}
+
+const char *rec_state_name(enum rec_state state)
+{
+    return (size_t)state < STATE_COUNT ? states[state] : "unknown";
+}
+
+int rec_state_from_name(const char *name)
+{
+    return find(states, STATE_COUNT, name);
+}
+
+uint64_t rec_signature(unsigned kind, uint64_t count, unsigned dtype, uint64_t redop_hash, int32_t root)
+{
+    unsigned canonical = rec_kind_canonical(kind);
+    unsigned flags = rec_kind_flags(canonical);
+    if (flags & REC_KF_P2P)
+        canonical = REC_SEND;
+    uint64_t h = rec_mix64(canonical + 1);
+    if (canonical == REC_COMM_INIT_RANK || (flags & REC_KF_DATA))
+        h = rec_mix64(h ^ rec_mix64(count + 0x51));
+    if (flags & REC_KF_DATA)
+        h = rec_mix64(h ^ (dtype + 0x100u));
+    if (flags & REC_KF_REDOP)
+        h = rec_mix64(h ^ rec_mix64(redop_hash + 0x200u));
+    if (flags & REC_KF_ROOT)
+        h = rec_mix64(h ^ ((uint64_t)(uint32_t)root + 0x300u));
+    return h;
+}

@@ -1,0 +1,42 @@
+/* Inside the engine: what a device and a stream are made of. */
+#ifndef HG_STREAM_H
+#define HG_STREAM_H
+
+#include "engine.h"
+
+#include <pthread.h>
+
+struct CUstream_st {
+    /* Written once, before anybody else sees the stream. */
+    struct hg_device *device;
+    unsigned flags;
+    int priority;
+    uint64_t id;
+
+    struct CUstream_st *next; /* in the device's list, under the device's lock */
+
+    pthread_mutex_t lock; /* guards all below; taken after the device's lock, never before */
+    pthread_cond_t filled;
+    struct hg_work *head;
+    struct hg_work **tail;
+    uint64_t submitted;
+    uint64_t completed;
+    bool has_worker;
+    bool destroyed; /* the worker frees the stream once the queue is empty */
+
+    /* Only the worker uses these. */
+    unsigned long nccl_done;  /* operations finished */
+    unsigned long marks_seen; /* stream memory writes since the last of them */
+};
+
+struct hg_device {
+    int index;
+    pthread_mutex_t lock; /* guards the list of streams and the order of submissions between them */
+    struct CUstream_st *streams;
+    struct CUstream_st *default_stream;
+};
+
+/* NULL if there is no such device. */
+struct hg_device *hg_device_get(int index);
+
+#endif

@@ -18,8 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HG_EXPORT __attribute__((visibility("default")))
-#define HG_MAX_DEVICES 64
+#define HG_MAX_DEVICES   64
 #define HG_DEVICE_MEMORY ((size_t)16 << 30) /* what a device pretends to have, bytes */
 
 /* ---- Fences: a point in a stream that the host or another stream can wait for ---- */
@@ -28,16 +27,16 @@
 struct hg_fence;
 
 /* A fence with one reference, not signalled; NULL without memory. */
-HG_EXPORT struct hg_fence *hg_fence_new(void);
-HG_EXPORT void hg_fence_ref(struct hg_fence *fence);
+struct hg_fence *hg_fence_new(void);
+void hg_fence_ref(struct hg_fence *fence);
 /* NULL is allowed. */
-HG_EXPORT void hg_fence_unref(struct hg_fence *fence);
-HG_EXPORT void hg_fence_signal(struct hg_fence *fence);
-HG_EXPORT bool hg_fence_done(const struct hg_fence *fence);
+void hg_fence_unref(struct hg_fence *fence);
+void hg_fence_signal(struct hg_fence *fence);
+bool hg_fence_done(const struct hg_fence *fence);
 /* Sleeps until the fence is signalled. */
-HG_EXPORT void hg_fence_wait(struct hg_fence *fence);
+void hg_fence_wait(struct hg_fence *fence);
 /* CLOCK_MONOTONIC in ns at which it was signalled; only after hg_fence_done. */
-HG_EXPORT uint64_t hg_fence_time_ns(const struct hg_fence *fence);
+uint64_t hg_fence_time_ns(const struct hg_fence *fence);
 
 /* ---- Work: what a stream executes ---- */
 
@@ -60,51 +59,51 @@ struct hg_work {
 
 /* Appends work to the stream (or to the graph being captured from it). Takes ownership in every case. The
  * legacy default stream waits for the device's blocking streams and they wait for it. */
-HG_EXPORT CUresult hg_submit(CUstream stream, struct hg_work *work);
+CUresult hg_submit(CUstream stream, struct hg_work *work);
 
 /* Copy, fill and call as work. hg_submit_copy reads src when the work runs. */
-HG_EXPORT CUresult hg_submit_copy(CUstream stream, void *dst, const void *src, size_t bytes);
-HG_EXPORT CUresult hg_submit_fill(CUstream stream, void *dst, unsigned value, unsigned width, size_t count);
-HG_EXPORT CUresult hg_submit_call(CUstream stream, void (*function)(void *), void *user);
-HG_EXPORT CUresult hg_submit_wait(CUstream stream, struct hg_fence *fence);
+CUresult hg_submit_copy(CUstream stream, void *dst, const void *src, size_t bytes);
+CUresult hg_submit_fill(CUstream stream, void *dst, unsigned value, unsigned width, size_t count);
+CUresult hg_submit_call(CUstream stream, void (*function)(void *), void *user);
+CUresult hg_submit_wait(CUstream stream, struct hg_fence *fence);
 /* A fence at the stream's present end, NULL without memory. The caller owns one reference. */
-HG_EXPORT struct hg_fence *hg_submit_fence(CUstream stream);
+struct hg_fence *hg_submit_fence(CUstream stream);
 
 /* ---- Devices ---- */
 
 /* HOSTGPU_DEVICES, 8 unless set, at most HG_MAX_DEVICES. */
-HG_EXPORT int hg_device_count(void);
+int hg_device_count(void);
 /* The calling thread's current device. */
-HG_EXPORT int hg_current_device(void);
-HG_EXPORT CUresult hg_set_current_device(int device);
+int hg_current_device(void);
+CUresult hg_set_current_device(int device);
 /* Waits for everything submitted so far to every stream of the device. */
-HG_EXPORT CUresult hg_device_synchronize(int device);
-HG_EXPORT int hg_device_attribute(CUdevice_attribute attribute, int device, CUresult *result);
+CUresult hg_device_synchronize(int device);
+int hg_device_attribute(CUdevice_attribute attribute, int device, CUresult *result);
 
 /* ---- Streams ---- */
 
 /* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD become the default stream of `device`; any other handle is
  * checked to be a living stream. CUDA_ERROR_INVALID_HANDLE if it is not. */
-HG_EXPORT CUresult hg_stream_resolve(CUstream handle, int device, CUstream *stream);
-HG_EXPORT CUresult hg_stream_create(CUstream *stream, int device, unsigned flags, int priority);
+CUresult hg_stream_resolve(CUstream handle, int device, CUstream *stream);
+CUresult hg_stream_create(CUstream *stream, int device, unsigned flags, int priority);
 /* Returns at once; what is queued still runs. */
-HG_EXPORT CUresult hg_stream_destroy(CUstream stream);
-HG_EXPORT CUresult hg_stream_query(CUstream stream);
-HG_EXPORT CUresult hg_stream_synchronize(CUstream stream);
-HG_EXPORT int hg_stream_device(CUstream stream);
-HG_EXPORT unsigned hg_stream_flags(CUstream stream);
-HG_EXPORT int hg_stream_priority(CUstream stream);
-HG_EXPORT uint64_t hg_stream_id(CUstream stream);
+CUresult hg_stream_destroy(CUstream stream);
+CUresult hg_stream_query(CUstream stream);
+CUresult hg_stream_synchronize(CUstream stream);
+int hg_stream_device(CUstream stream);
+unsigned hg_stream_flags(CUstream stream);
+int hg_stream_priority(CUstream stream);
+uint64_t hg_stream_id(CUstream stream);
 
 /* ---- Events ---- */
 
-HG_EXPORT CUresult hg_event_create(CUevent *event, unsigned flags);
-HG_EXPORT CUresult hg_event_destroy(CUevent event);
-HG_EXPORT CUresult hg_event_record(CUevent event, CUstream stream);
-HG_EXPORT CUresult hg_event_query(CUevent event);
-HG_EXPORT CUresult hg_event_synchronize(CUevent event);
-HG_EXPORT CUresult hg_event_elapsed_ms(float *ms, CUevent start, CUevent end);
-HG_EXPORT CUresult hg_stream_wait_event(CUstream stream, CUevent event);
+CUresult hg_event_create(CUevent *event, unsigned flags);
+CUresult hg_event_destroy(CUevent event);
+CUresult hg_event_record(CUevent event, CUstream stream);
+CUresult hg_event_query(CUevent event);
+CUresult hg_event_synchronize(CUevent event);
+CUresult hg_event_elapsed_ms(float *ms, CUevent start, CUevent end);
+CUresult hg_stream_wait_event(CUstream stream, CUevent event);
 
 /* ---- Memory ---- */
 
@@ -118,15 +117,17 @@ struct hg_memory {
     uint64_t id;
 };
 
-HG_EXPORT CUresult hg_memory_alloc(void **pointer, size_t bytes, int device, enum hg_memory_kind kind);
+CUresult hg_memory_alloc(void **pointer, size_t bytes, int device, enum hg_memory_kind kind);
 /* Frees what hg_memory_alloc gave; device memory only after its device has come to rest, hence never behind
  * a kernel that hangs. NULL is allowed. */
-HG_EXPORT CUresult hg_memory_free(void *pointer, enum hg_memory_kind kind);
-HG_EXPORT CUresult hg_memory_register(void *pointer, size_t bytes, int device);
-HG_EXPORT CUresult hg_memory_unregister(void *pointer);
+CUresult hg_memory_free(void *pointer, enum hg_memory_kind kind);
+/* The same without waiting, for a caller who knows that nothing uses the memory any more. */
+CUresult hg_memory_release(void *pointer);
+CUresult hg_memory_register(void *pointer, size_t bytes, int device);
+CUresult hg_memory_unregister(void *pointer);
 /* The allocation that contains pointer; false if the lab did not make it. */
-HG_EXPORT bool hg_memory_find(const void *pointer, struct hg_memory *found);
-HG_EXPORT void hg_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
+bool hg_memory_find(const void *pointer, struct hg_memory *found);
+void hg_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
 
 /* ---- Planned faults ---- */
 
@@ -138,8 +139,8 @@ struct hg_fault_plan {
     unsigned long async_err_at;    /* the N-th operation of any communicator raises an asynchronous error */
     unsigned long slow_us;         /* added to each NCCL operation */
 };
-HG_EXPORT const struct hg_fault_plan *hg_fault_plan(void);
+const struct hg_fault_plan *hg_fault_plan(void);
 /* Sleeps for ever, without using the processor. */
-HG_EXPORT _Noreturn void hg_hang(void);
+_Noreturn void hg_hang(void);
 
 #endif

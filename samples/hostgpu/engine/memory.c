@@ -93,6 +93,23 @@ static bool freeable_as(enum hg_memory_kind have, enum hg_memory_kind asked)
     return have != HG_MEMORY_REGISTERED && on_device(have) == on_device(asked);
 }
 
+CUresult hg_memory_release(void *pointer)
+{
+    pthread_mutex_lock(&lock);
+    struct hg_memory *entry = exact(pointer);
+    bool valid = entry && entry->kind != HG_MEMORY_REGISTERED;
+    if (valid) {
+        if (on_device(entry->kind))
+            used[entry->device] -= entry->bytes;
+        erase(entry);
+    }
+    pthread_mutex_unlock(&lock);
+    if (!valid)
+        return CUDA_ERROR_INVALID_VALUE;
+    free(pointer);
+    return CUDA_SUCCESS;
+}
+
 CUresult hg_memory_free(void *pointer, enum hg_memory_kind kind)
 {
     if (!pointer)
@@ -104,23 +121,8 @@ CUresult hg_memory_free(void *pointer, enum hg_memory_kind kind)
     pthread_mutex_unlock(&lock);
     if (!valid)
         return CUDA_ERROR_INVALID_VALUE;
-    if (on_device(kind)) {
-        CUresult result = hg_device_synchronize(device);
-        if (result != CUDA_SUCCESS)
-            return result;
-    }
-    pthread_mutex_lock(&lock);
-    entry = exact(pointer);
-    if (entry) {
-        if (on_device(kind))
-            used[device] -= entry->bytes;
-        erase(entry);
-    }
-    pthread_mutex_unlock(&lock);
-    if (!entry)
-        return CUDA_ERROR_INVALID_VALUE; /* freed twice, by two threads */
-    free(pointer);
-    return CUDA_SUCCESS;
+    CUresult result = on_device(kind) ? hg_device_synchronize(device) : CUDA_SUCCESS;
+    return result == CUDA_SUCCESS ? hg_memory_release(pointer) : result;
 }
 
 CUresult hg_memory_register(void *pointer, size_t bytes, int device)

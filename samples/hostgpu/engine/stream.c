@@ -5,31 +5,42 @@
 
 static atomic_uint_least64_t next_stream_id = 1;
 
-/* Takes the next piece of work, NULL when the stream is at its end. A stream memory write right before the
- * operation at which the stream is to stop must not run: the recorder's mark would say that the stream has
- * reached the operation. The first write after an operation is the mark that it is over and passes. */
-static struct hg_work *take_work(struct CUstream_st *s)
+/* Whether the stream is to stop for ever in front of this work, as if a kernel before it never ended. */
+static bool stops_before(const struct CUstream_st *s, const struct hg_work *work)
 {
     unsigned long stop = hg_fault_plan()->block_stream_at;
-    bool hold_marks = stop && s->nccl_done + 1 >= stop;
+    return work && work->kind == HG_WORK_NCCL && s->nccl_done < stop && s->nccl_done + work->nccl_ops >= stop;
+}
+
+/* A stream memory write right before the operation at which the stream is to stop must not run either: such
+ * a mark says that the stream has reached the operation. So look ahead of marks, except for the first one
+ * after an operation, which says that that one is over. Lock held. */
+static bool stops_behind_marks(struct CUstream_st *s)
+{
+    bool is_end_mark = s->nccl_done && !s->marks_seen;
+    if (!hg_fault_plan()->block_stream_at || is_end_mark)
+        return false;
+    for (;;) {
+        const struct hg_work *ahead = s->head;
+        while (ahead && ahead->kind == HG_WORK_MARK)
+            ahead = ahead->next;
+        if (ahead || s->destroyed)
+            return stops_before(s, ahead);
+        pthread_cond_wait(&s->filled, &s->lock);
+    }
+}
+
+/* The next piece of work, NULL when the stream is at its end. */
+static struct hg_work *take_work(struct CUstream_st *s)
+{
     pthread_mutex_lock(&s->lock);
     while (!s->head && !s->destroyed)
         pthread_cond_wait(&s->filled, &s->lock);
-    if (hold_marks && s->head && s->head->kind == HG_WORK_MARK && (s->marks_seen || stop == 1)) {
-        struct hg_work *ahead;
-        for (;;) {
-            for (ahead = s->head; ahead && ahead->kind == HG_WORK_MARK; ahead = ahead->next)
-                ;
-            if (ahead || s->destroyed)
-                break;
-            pthread_cond_wait(&s->filled, &s->lock);
-        }
-        if (ahead && ahead->kind == HG_WORK_NCCL) {
-            pthread_mutex_unlock(&s->lock);
-            hg_hang();
-        }
-    }
     struct hg_work *work = s->head;
+    if (work && work->kind == HG_WORK_MARK && stops_behind_marks(s)) {
+        pthread_mutex_unlock(&s->lock);
+        hg_hang();
+    }
     if (work) {
         s->head = work->next;
         if (!s->head)
@@ -43,8 +54,7 @@ static struct hg_work *take_work(struct CUstream_st *s)
 
 static void run_work(struct CUstream_st *s, struct hg_work *work)
 {
-    unsigned long stop = hg_fault_plan()->block_stream_at;
-    if (work->kind == HG_WORK_NCCL && stop && s->nccl_done < stop && s->nccl_done + work->nccl_ops >= stop)
+    if (stops_before(s, work))
         hg_hang();
     work->run(work);
     if (work->kind == HG_WORK_NCCL) {

@@ -39,10 +39,12 @@ static void run_fill(struct hg_work *work)
     }
     char *out = w->dst;
     for (size_t i = 0; i < w->count; i++)
-        memcpy(out + i * w->width, &w->value, w->width); /* little-endian hosts only, as the lab's x86 and Arm */
+        memcpy(out + i * w->width, &w->value,
+               w->width); /* little-endian hosts only, as the lab's x86 and Arm */
 }
 
-static CUresult submit_transfer(CUstream stream, const struct transfer_work *what, void (*run)(struct hg_work *))
+static CUresult submit_transfer(CUstream stream, const struct transfer_work *what,
+                                void (*run)(struct hg_work *))
 {
     struct transfer_work *w = malloc(sizeof *w);
     if (!w)

@@ -1,0 +1,139 @@
+/* Streams, events, launches. Kernels do nothing in the lab. */
+#include "driver.h"
+
+static CUresult resolve(CUstream handle, CUstream *stream)
+{
+    return hg_stream_resolve(handle, hg_current_device(), stream);
+}
+
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority)
+{
+    return hg_stream_create(stream, hg_current_device(), flags, priority);
+}
+
+CUresult cuStreamCreate(CUstream *stream, unsigned flags)
+{
+    return hg_stream_create(stream, hg_current_device(), flags, 0);
+}
+
+CUresult cuStreamDestroy_v2(CUstream handle)
+{
+    CUstream stream;
+    CUresult result = resolve(handle, &stream);
+    return result == CUDA_SUCCESS ? hg_stream_destroy(stream) : result;
+}
+HG_ALIAS(cuStreamDestroy, cuStreamDestroy_v2);
+
+CUresult cuStreamQuery(CUstream handle)
+{
+    CUstream stream;
+    CUresult result = resolve(handle, &stream);
+    return result == CUDA_SUCCESS ? hg_stream_query(stream) : result;
+}
+
+CUresult cuStreamSynchronize(CUstream handle)
+{
+    CUstream stream;
+    CUresult result = resolve(handle, &stream);
+    return result == CUDA_SUCCESS ? hg_stream_synchronize(stream) : result;
+}
+
+CUresult cuStreamGetFlags(CUstream handle, unsigned *flags)
+{
+    CUstream stream;
+    CUresult result = resolve(handle, &stream);
+    if (result == CUDA_SUCCESS)
+        *flags = hg_stream_flags(stream);
+    return result;
+}
+
+CUresult cuStreamGetPriority(CUstream handle, int *priority)
+{
+    CUstream stream;
+    CUresult result = resolve(handle, &stream);
+    if (result == CUDA_SUCCESS)
+        *priority = hg_stream_priority(stream);
+    return result;
+}
+
+CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
+{
+    CUstream stream;
+    CUresult result = resolve(handle, &stream);
+    if (result == CUDA_SUCCESS)
+        *id = hg_stream_id(stream);
+    return result;
+}
+
+CUresult cuStreamGetCtx(CUstream handle, CUcontext *context)
+{
+    CUstream stream;
+    CUresult result = resolve(handle, &stream);
+    return result == CUDA_SUCCESS ? cuDevicePrimaryCtxRetain(context, hg_stream_device(stream)) : result;
+}
+
+CUresult cuStreamGetDevice(CUstream handle, CUdevice *device)
+{
+    CUstream stream;
+    CUresult result = resolve(handle, &stream);
+    if (result == CUDA_SUCCESS)
+        *device = hg_stream_device(stream);
+    return result;
+}
+
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
+{
+    CUstream stream;
+    (void)flags;
+    CUresult result = resolve(handle, &stream);
+    return result == CUDA_SUCCESS ? hg_stream_wait_event(stream, event) : result;
+}
+
+CUresult cuEventCreate(CUevent *event, unsigned flags)
+{
+    return hg_event_create(event, flags);
+}
+
+CUresult cuEventDestroy_v2(CUevent event)
+{
+    return hg_event_destroy(event);
+}
+HG_ALIAS(cuEventDestroy, cuEventDestroy_v2);
+
+CUresult cuEventRecord(CUevent event, CUstream handle)
+{
+    CUstream stream;
+    CUresult result = resolve(handle, &stream);
+    return result == CUDA_SUCCESS ? hg_event_record(event, stream) : result;
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags)
+{
+    (void)flags;
+    return cuEventRecord(event, stream);
+}
+
+CUresult cuEventQuery(CUevent event)
+{
+    return hg_event_query(event);
+}
+
+CUresult cuEventSynchronize(CUevent event)
+{
+    return hg_event_synchronize(event);
+}
+
+CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
+{
+    return hg_event_elapsed_ms(ms, start, end);
+}
+HG_ALIAS(cuEventElapsedTime, cuEventElapsedTime_v2);
+
+CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *user)
+{
+    CUstream stream;
+    if (!function)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = resolve(handle, &stream);
+    return result == CUDA_SUCCESS ? hg_submit_call(stream, function, user) : result;
+}

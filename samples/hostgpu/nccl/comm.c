@@ -1,0 +1,170 @@
+#include "comm.h"
+
+#include <stdlib.h>
+
+ncclResult_t lab_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t id, const ncclConfig_t *config)
+{
+    static const ncclConfig_t defaults = NCCL_CONFIG_INITIALIZER;
+    struct ncclComm *c = calloc(1, sizeof *c);
+    *out = NULL;
+    if (!c)
+        return lab_error(ncclSystemError, "no memory for a communicator");
+    c->out = calloc((size_t)nranks, sizeof *c->out);
+    c->in = calloc((size_t)nranks, sizeof *c->in);
+    c->sources = calloc((size_t)nranks, sizeof *c->sources);
+    if (!c->out || !c->in || !c->sources) {
+        free(c->out);
+        free(c->in);
+        free(c->sources);
+        free(c);
+        return lab_error(ncclSystemError, "no memory for a communicator of %d ranks", nranks);
+    }
+    c->magic = LAB_COMM_MAGIC;
+    atomic_init(&c->refs, 1);
+    c->rank = rank;
+    c->nranks = nranks;
+    c->device = hg_current_device();
+    c->id = id;
+    c->config = config ? *config : defaults;
+    c->blocking = c->config.blocking != 0; /* undefined means blocking */
+    c->region.fd = -1;
+    pthread_mutex_init(&c->lock, NULL);
+    *out = c;
+    return ncclSuccess;
+}
+
+void lab_comm_ref(ncclComm_t c)
+{
+    atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
+}
+
+void lab_comm_unref(ncclComm_t c)
+{
+    if (atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    c->magic = 0;
+    lab_region_unmap(&c->region);
+    hg_fence_unref(c->last_done);
+    pthread_mutex_destroy(&c->lock);
+    free(c->redops);
+    free(c->sources);
+    free(c->out);
+    free(c->in);
+    free(c);
+}
+
+ncclResult_t lab_comm_check(const struct ncclComm *c, const char *name)
+{
+    if (!c)
+        return lab_error(ncclInvalidArgument, "%s : comm argument is NULL", name);
+    if (c->magic != LAB_COMM_MAGIC)
+        return lab_error(ncclInvalidArgument, "%s : comm %p is not a communicator", name, (const void *)c);
+    return ncclSuccess;
+}
+
+bool lab_comm_is_aborted(const struct ncclComm *c)
+{
+    return atomic_load(&c->aborted) || (c->parent_aborted && atomic_load(c->parent_aborted));
+}
+
+bool lab_comm_is_stopped(const struct ncclComm *c)
+{
+    return atomic_load(&c->aborted) || atomic_load(&c->revoked);
+}
+
+void lab_comm_abort(ncclComm_t c)
+{
+    atomic_store(&c->aborted, true);
+    if (c->region.base)
+        lab_bell_ring(c, c->rank);
+}
+
+void lab_comm_revoke(ncclComm_t c)
+{
+    atomic_store(&c->revoked, true);
+    if (c->region.base)
+        lab_bell_ring(c, c->rank);
+    lab_comm_drain(c);
+}
+
+void lab_comm_drain(ncclComm_t c)
+{
+    pthread_mutex_lock(&c->lock);
+    struct hg_fence *done = c->last_done;
+    if (done)
+        hg_fence_ref(done);
+    pthread_mutex_unlock(&c->lock);
+    if (done)
+        hg_fence_wait(done);
+    hg_fence_unref(done);
+}
+
+/* Waits until the predicate holds for all ranks; false if aborted. */
+static bool wait_for_all(struct ncclComm *c, bool (*is_here)(struct ncclComm *, int))
+{
+    int from = 0;
+    for (;;) {
+        uint32_t seen = lab_bell_read(c);
+        while (from < c->nranks && is_here(c, from))
+            from++;
+        if (from == c->nranks)
+            return true;
+        if (lab_comm_is_aborted(c))
+            return false;
+        lab_bell_sleep(c, seen);
+    }
+}
+
+static void ring_others(struct ncclComm *c)
+{
+    for (int r = 0; r < c->nranks; r++)
+        if (r != c->rank)
+            lab_bell_ring(c, r);
+}
+
+static bool has_joined(struct ncclComm *c, int rank)
+{
+    return atomic_load(&lab_region_rank(&c->region, rank)->joined) != 0;
+}
+
+/* Rank 0 removes the file once all are here, and only then lets everybody go. */
+static bool may_leave(struct ncclComm *c, int rank)
+{
+    return rank != 0 || atomic_load(&lab_region_rank(&c->region, 0)->joined) == 2;
+}
+
+ncclResult_t lab_comm_join(ncclComm_t c)
+{
+    ncclResult_t result = lab_region_open(&c->region, c->id, c->nranks);
+    if (result != ncclSuccess)
+        return result;
+    struct lab_rank_words *me = lab_region_rank(&c->region, c->rank);
+    atomic_store(&me->joined, 1);
+    ring_others(c);
+    bool met = wait_for_all(c, has_joined);
+    if (met && c->rank == 0) {
+        lab_region_unlink(&c->region);
+        atomic_store(&me->joined, 2);
+        ring_others(c);
+    }
+    met = met && wait_for_all(c, may_leave);
+    lab_region_close_file(&c->region);
+    return met ? ncclSuccess : lab_error(ncclInternalError, "aborted while waiting for other ranks");
+}
+
+static bool is_in_host_barrier(struct ncclComm *c, int rank)
+{
+    return atomic_load(&lab_region_rank(&c->region, rank)->host_phase) >= c->host_phase;
+}
+
+bool lab_comm_host_barrier(ncclComm_t c, int64_t first, int64_t second)
+{
+    struct lab_rank_words *me = lab_region_rank(&c->region, c->rank);
+    unsigned parity = (unsigned)(c->host_phase + 1) & 1;
+    atomic_store(&me->host[parity].first, first);
+    atomic_store(&me->host[parity].second, second);
+    c->host_phase++;
+    atomic_store(&me->host_phase, c->host_phase);
+    ring_others(c);
+    return wait_for_all(c, is_in_host_barrier);
+}

@@ -1,0 +1,14 @@
+/* As in the real library, ncclX is a weak alias of the strong pncclX, and calls inside the library to a
+ * public ncclX go through the dynamic linker, where a preloaded library can see them. */
+#ifndef LAB_EXPORT_H
+#define LAB_EXPORT_H
+
+#include <nccl.h>
+
+#define LAB_EXPORT(name) __typeof__(p##name) name __attribute__((weak, alias("p" #name)))
+
+/* nccl.h declares these without a prototype. */
+ncclResult_t pncclGroupStart(void);
+ncclResult_t pncclGroupEnd(void);
+
+#endif

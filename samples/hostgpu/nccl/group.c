@@ -1,0 +1,265 @@
+#include "export.h"
+#include "group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct pending_op {
+    ncclComm_t comm;
+    CUstream stream;
+    struct lab_op op;
+};
+
+static _Thread_local struct {
+    int depth;
+    ncclResult_t error;
+    struct pending_op *ops;
+    size_t nops, cap;
+    struct lab_job *jobs, **jobs_tail;
+} group;
+
+void lab_group_enter(void)
+{
+    if (group.depth++ == 0) {
+        group.error = ncclSuccess;
+        group.jobs = NULL;
+        group.jobs_tail = &group.jobs;
+    }
+}
+
+ncclResult_t lab_group_add_op(ncclComm_t comm, CUstream stream, const struct lab_op *op)
+{
+    if (group.nops == group.cap) {
+        size_t cap = group.cap ? group.cap * 2 : 16;
+        struct pending_op *grown = realloc(group.ops, cap * sizeof *grown);
+        if (!grown)
+            return lab_error(ncclSystemError, "no memory for %zu operations in a group", cap);
+        group.ops = grown;
+        group.cap = cap;
+    }
+    lab_comm_ref(comm);
+    group.ops[group.nops++] = (struct pending_op){comm, stream, *op};
+    return ncclSuccess;
+}
+
+ncclResult_t lab_group_add_job(const struct lab_job *job)
+{
+    struct lab_job *copy = malloc(sizeof *copy);
+    if (!copy)
+        return lab_error(ncclSystemError, "no memory for a job");
+    *copy = *job;
+    copy->next = NULL;
+    copy->device = hg_current_device();
+    lab_comm_ref(copy->state);
+    *group.jobs_tail = copy;
+    group.jobs_tail = &copy->next;
+    return ncclSuccess;
+}
+
+/* ---- Jobs ---- */
+
+static void free_job(struct lab_job *job)
+{
+    lab_comm_unref(job->state);
+    free(job);
+}
+
+static void *job_main(void *argument)
+{
+    struct lab_job *job = argument;
+    hg_set_current_device(job->device);
+    job->result = job->run(job);
+    return NULL;
+}
+
+/* Nobody waits for it: the asynchronous result of its communicator tells. */
+static void *background_main(void *argument)
+{
+    struct lab_job *job = argument;
+    job_main(job);
+    atomic_store(&job->state->async_result, job->result);
+    free_job(job);
+    return NULL;
+}
+
+static ncclResult_t start_background(struct lab_job *job)
+{
+    pthread_t thread;
+    atomic_store(&job->state->async_result, ncclInProgress);
+    if (pthread_create(&thread, NULL, background_main, job)) {
+        atomic_store(&job->state->async_result, ncclSystemError);
+        free_job(job);
+        return lab_error(ncclSystemError, "no thread for a communicator job");
+    }
+    pthread_detach(thread);
+    return ncclInProgress;
+}
+
+/* Jobs of one group may need one another, as several ranks of one communicator do, so each has a thread. */
+static ncclResult_t run_together(struct lab_job *jobs, size_t n)
+{
+    pthread_t *threads = calloc(n, sizeof *threads);
+    if (!threads)
+        return lab_error(ncclSystemError, "no memory for %zu jobs", n);
+    ncclResult_t result = ncclSuccess;
+    size_t started = 0;
+    for (struct lab_job *j = jobs; j && result == ncclSuccess; j = j->next, started++)
+        if (pthread_create(&threads[started], NULL, job_main, j)) {
+            result = lab_error(ncclSystemError, "no thread for a communicator job");
+            for (struct lab_job *k = jobs; k; k = k->next)
+                lab_comm_abort(k->state); /* those that run would wait for those that do not */
+            break;
+        }
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    for (struct lab_job *j = jobs; j && result == ncclSuccess; j = j->next)
+        result = j->result;
+    free(threads);
+    return result;
+}
+
+static ncclResult_t run_jobs(struct lab_job *jobs)
+{
+    ncclResult_t result = ncclSuccess;
+    if (!jobs->state->blocking) {
+        while (jobs) {
+            struct lab_job *next = jobs->next;
+            ncclResult_t started = start_background(jobs);
+            if (result == ncclSuccess || result == ncclInProgress)
+                result = started;
+            jobs = next;
+        }
+        return result;
+    }
+    if (!jobs->next) {
+        job_main(jobs);
+        result = jobs->result;
+    } else {
+        size_t n = 0;
+        for (struct lab_job *j = jobs; j; j = j->next)
+            n++;
+        result = run_together(jobs, n);
+    }
+    while (jobs) {
+        struct lab_job *next = jobs->next;
+        atomic_store(&jobs->state->async_result, result);
+        free_job(jobs);
+        jobs = next;
+    }
+    return result;
+}
+
+/* ---- Operations ---- */
+
+static ncclResult_t launch_comm(struct pending_op *ops, size_t nops, size_t first)
+{
+    ncclComm_t comm = ops[first].comm;
+    struct lab_op *mine = calloc(nops - first, sizeof *mine);
+    CUstream *streams = calloc(nops - first, sizeof *streams);
+    ncclResult_t result = ncclSuccess;
+    size_t n = 0;
+    for (size_t i = first; i < nops && mine && streams; i++) {
+        if (ops[i].comm != comm)
+            continue;
+        mine[n] = ops[i].op;
+        streams[n++] = ops[i].stream;
+        ops[i].comm = NULL; /* taken */
+        lab_comm_unref(comm);
+    }
+    if (n)
+        result = lab_launch(comm, mine, streams, n);
+    else
+        result = lab_error(ncclSystemError, "no memory for %zu operations in a group", nops);
+    free(mine);
+    free(streams);
+    return result;
+}
+
+static ncclResult_t check_group(void)
+{
+    if (group.error != ncclSuccess)
+        return group.error;
+    bool blocking = false, nonblocking = false;
+    for (size_t i = 0; i < group.nops; i++)
+        *(group.ops[i].comm->blocking ? &blocking : &nonblocking) = true;
+    for (const struct lab_job *j = group.jobs; j; j = j->next)
+        *(j->state->blocking ? &blocking : &nonblocking) = true;
+    if (blocking && nonblocking)
+        return lab_error(ncclInvalidArgument, "Blocking and nonblocking communicators are not allowed in the "
+                                              "same group.");
+    if (group.nops && group.jobs)
+        return lab_error(ncclInvalidUsage, "Communicator creation and operations are not allowed in the same "
+                                           "group.");
+    return ncclSuccess;
+}
+
+static ncclResult_t finish_group(void)
+{
+    ncclResult_t result = check_group();
+    struct lab_job *jobs = group.jobs;
+    struct pending_op *ops = group.ops;
+    size_t nops = group.nops;
+    /* A job may call back into NCCL functions on this thread. */
+    group.jobs = NULL;
+    group.ops = NULL;
+    group.nops = group.cap = 0;
+    if (result == ncclSuccess && jobs) {
+        result = run_jobs(jobs);
+        jobs = NULL;
+    }
+    for (size_t i = 0; i < nops && result == ncclSuccess; i++)
+        if (ops[i].comm)
+            result = launch_comm(ops, nops, i);
+    for (size_t i = 0; i < nops; i++)
+        if (ops[i].comm)
+            lab_comm_unref(ops[i].comm);
+    free(ops);
+    while (jobs) {
+        struct lab_job *next = jobs->next;
+        free_job(jobs);
+        jobs = next;
+    }
+    return result;
+}
+
+ncclResult_t lab_group_leave(ncclResult_t result)
+{
+    if (result != ncclSuccess && result != ncclInProgress)
+        group.error = result;
+    if (--group.depth)
+        return result;
+    ncclResult_t finished = finish_group();
+    return result == ncclSuccess ? finished : result;
+}
+
+ncclResult_t pncclGroupStart(void)
+{
+    lab_group_enter();
+    return ncclSuccess;
+}
+LAB_EXPORT(ncclGroupStart);
+
+ncclResult_t pncclGroupEnd(void)
+{
+    if (group.depth == 0)
+        return lab_error(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
+    return lab_group_leave(ncclSuccess);
+}
+LAB_EXPORT(ncclGroupEnd);
+
+ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
+{
+    if (group.depth == 0)
+        return lab_error(ncclInvalidUsage, "ncclGroupSimulateEnd: not in a group call.");
+    if (info && info->magic != 0x74685283)
+        return lab_error(ncclInvalidArgument, "ncclGroupSimulateEnd: info was not initialised");
+    if (info)
+        info->estimatedTime = 0;
+    /* Ends the group without doing anything. */
+    ncclResult_t error = group.error;
+    if (group.depth == 1 && error == ncclSuccess)
+        group.error = ncclInProgress;
+    lab_group_leave(ncclSuccess);
+    return error;
+}
+LAB_EXPORT(ncclGroupSimulateEnd);

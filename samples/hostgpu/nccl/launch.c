@@ -1,0 +1,190 @@
+/* From calls to stream work. */
+#include "group.h"
+#include "reduce.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* All operations of one group on one communicator; on a GPU, one kernel. */
+struct launch {
+    struct hg_work base;
+    struct ncclComm *comm;
+    struct hg_fence *done;
+    size_t ncollectives, np2p;
+    struct lab_op *collectives, *p2p;
+    bool is_silent, raises_error;
+};
+
+static void run_launch(struct hg_work *work)
+{
+    struct launch *l = (struct launch *)work;
+    struct ncclComm *c = l->comm;
+    unsigned long us = hg_fault_plan()->slow_us * work->nccl_ops;
+    if (us && !lab_comm_is_stopped(c))
+        nanosleep(&(struct timespec){(time_t)(us / 1000000), (long)(us % 1000000) * 1000}, NULL);
+    if (l->raises_error)
+        atomic_store(&c->async_result, ncclRemoteError);
+    if (l->is_silent || l->raises_error)
+        lab_hang_until_stopped(c);
+    /* As NCCL does, collectives first, in the order of the calls, then all messages at once. */
+    for (size_t i = 0; i < l->ncollectives; i++)
+        lab_run_collective(c, &l->collectives[i]);
+    if (l->np2p && !lab_comm_is_stopped(c))
+        lab_run_p2p(c, l->p2p, l->np2p);
+    hg_fence_signal(l->done);
+}
+
+static void release_launch(struct hg_work *work)
+{
+    struct launch *l = (struct launch *)work;
+    lab_comm_unref(l->comm);
+    hg_fence_unref(l->done);
+    free(l->collectives);
+    free(l->p2p);
+    free(l);
+}
+
+/* ---- AlltoAll, Gather and Scatter are sends and receives ---- */
+
+static size_t pieces(const struct ncclComm *c, const struct lab_op *op)
+{
+    size_t n = (size_t)c->nranks;
+    bool is_root = c->rank == op->peer;
+    switch (op->kind) {
+    case LAB_ALL_TO_ALL:
+        return 2 * n;
+    case LAB_GATHER:
+    case LAB_SCATTER:
+        return is_root ? n + 1 : 1;
+    default:
+        return 1;
+    }
+}
+
+static struct lab_op message(const struct lab_op *op, enum lab_kind kind, int peer, size_t block)
+{
+    struct lab_op m = *op;
+    size_t offset = block * op->count * lab_type_size(op->datatype);
+    m.kind = kind;
+    m.peer = peer;
+    m.send = kind == LAB_SEND ? (const char *)op->send + offset : NULL;
+    m.recv = kind == LAB_RECV ? (char *)op->recv + offset : NULL;
+    return m;
+}
+
+static size_t expand(const struct ncclComm *c, const struct lab_op *op, struct lab_op *out)
+{
+    size_t n = 0;
+    switch (op->kind) {
+    case LAB_ALL_TO_ALL:
+        for (int r = 0; r < c->nranks; r++) {
+            out[n++] = message(op, LAB_SEND, r, (size_t)r);
+            out[n++] = message(op, LAB_RECV, r, (size_t)r);
+        }
+        break;
+    case LAB_GATHER:
+        out[n++] = message(op, LAB_SEND, op->peer, 0);
+        for (int r = 0; r < c->nranks && c->rank == op->peer; r++)
+            out[n++] = message(op, LAB_RECV, r, (size_t)r);
+        break;
+    case LAB_SCATTER:
+        out[n++] = message(op, LAB_RECV, op->peer, 0);
+        for (int r = 0; r < c->nranks && c->rank == op->peer; r++)
+            out[n++] = message(op, LAB_SEND, r, (size_t)r);
+        break;
+    default:
+        out[n++] = *op;
+    }
+    return n;
+}
+
+static bool is_p2p(const struct lab_op *op)
+{
+    return op->kind >= LAB_ALL_TO_ALL;
+}
+
+static struct launch *new_launch(struct ncclComm *c, const struct lab_op *ops, size_t n)
+{
+    size_t ncollectives = 0, np2p = 0;
+    for (size_t i = 0; i < n; i++)
+        *(is_p2p(&ops[i]) ? &np2p : &ncollectives) += pieces(c, &ops[i]);
+    struct launch *l = calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    lab_comm_ref(c);
+    l->comm = c;
+    l->base = (struct hg_work){run_launch, release_launch, NULL, HG_WORK_NCCL, (unsigned)n};
+    l->collectives = calloc(ncollectives + 1, sizeof *l->collectives);
+    l->p2p = calloc(np2p + 1, sizeof *l->p2p);
+    l->done = hg_fence_new();
+    if (!l->collectives || !l->p2p || !l->done) {
+        release_launch(&l->base);
+        return NULL;
+    }
+    const struct hg_fault_plan *plan = hg_fault_plan();
+    for (size_t i = 0; i < n; i++) {
+        l->is_silent |= plan->silent_at == ops[i].ordinal;
+        l->raises_error |= plan->async_err_at == ops[i].ordinal;
+        if (is_p2p(&ops[i]))
+            l->np2p += expand(c, &ops[i], l->p2p + l->np2p);
+        else
+            l->collectives[l->ncollectives++] = ops[i];
+    }
+    return l;
+}
+
+/* ---- Streams ---- */
+
+/* The first stream of a group runs the launch; the others wait for it, and it for them. */
+static CUresult gather_streams(CUstream main, const CUstream *streams, size_t n)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < n && result == CUDA_SUCCESS; i++) {
+        if (streams[i] == main || (i && streams[i] == streams[i - 1]))
+            continue;
+        struct hg_fence *fence = hg_submit_fence(streams[i]);
+        result = fence ? hg_submit_wait(main, fence) : CUDA_ERROR_OUT_OF_MEMORY;
+        hg_fence_unref(fence);
+    }
+    return result;
+}
+
+static CUresult release_streams(CUstream main, const CUstream *streams, size_t n, struct hg_fence *done)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < n && result == CUDA_SUCCESS; i++)
+        if (streams[i] != main && !(i && streams[i] == streams[i - 1]))
+            result = hg_submit_wait(streams[i], done);
+    return result;
+}
+
+ncclResult_t lab_launch(ncclComm_t c, const struct lab_op *ops, const CUstream *streams, size_t n)
+{
+    struct launch *l = new_launch(c, ops, n);
+    if (!l)
+        return lab_error(ncclSystemError, "no memory to launch %zu operations", n);
+    struct hg_fence *done = l->done;
+    hg_fence_ref(done);
+    /* Launches of one communicator run in the order of the calls, whatever their streams. */
+    pthread_mutex_lock(&c->lock);
+    CUresult result = CUDA_SUCCESS;
+    if (c->last_done && c->last_stream != streams[0])
+        result = hg_submit_wait(streams[0], c->last_done);
+    if (result == CUDA_SUCCESS)
+        result = gather_streams(streams[0], streams, n);
+    if (result == CUDA_SUCCESS)
+        result = hg_submit(streams[0], &l->base);
+    else
+        release_launch(&l->base);
+    if (result == CUDA_SUCCESS) {
+        hg_fence_unref(c->last_done);
+        hg_fence_ref(done);
+        c->last_done = done;
+        c->last_stream = streams[0];
+        result = release_streams(streams[0], streams, n, done);
+    }
+    pthread_mutex_unlock(&c->lock);
+    hg_fence_unref(done);
+    return result == CUDA_SUCCESS ? ncclSuccess
+                                  : lab_error(ncclUnhandledCudaError, "Cuda failure %d", (int)result);
+}

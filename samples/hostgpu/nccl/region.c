@@ -1,0 +1,224 @@
+#include "region.h"
+
+#include "comm.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define PAGE        ((size_t)4096)
+#define FILE_PREFIX "comm-"
+
+/* Rank words, lanes, slots, buffers, each on a page of its own. Slots share a budget, so that a large
+ * communicator does not fill a small /dev/shm; pages that nobody touches cost nothing. */
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static size_t rank_area(int nranks)
+{
+    return round_up((size_t)nranks * sizeof(struct lab_rank_words), PAGE);
+}
+
+static size_t out_area(int nranks)
+{
+    return round_up((size_t)nranks * (size_t)nranks * sizeof(struct lab_lane_out), PAGE);
+}
+
+static size_t in_area(int nranks)
+{
+    return round_up((size_t)nranks * (size_t)nranks * sizeof(struct lab_lane_in), PAGE);
+}
+
+static size_t slot_size(int nranks)
+{
+    size_t share = ((size_t)4 << 20) / (size_t)nranks;
+    size_t slot = share < (32u << 10) ? (32u << 10) : share > (256u << 10) ? (256u << 10) : share;
+    /* A slice of every rank fits, see collective.c. */
+    size_t least = (size_t)nranks * 64;
+    return round_up(slot < least ? least : slot, PAGE);
+}
+
+static void measure(struct lab_region *r, int nranks)
+{
+    r->nranks = nranks;
+    r->slot_bytes = slot_size(nranks);
+    r->bytes = rank_area(nranks) + out_area(nranks) + in_area(nranks) +
+               (size_t)nranks * (2 * r->slot_bytes + LAB_P2P_BUFFERS * LAB_P2P_CHUNK);
+}
+
+struct lab_rank_words *lab_region_rank(const struct lab_region *r, int rank)
+{
+    return (struct lab_rank_words *)(void *)r->base + rank;
+}
+
+struct lab_lane_out *lab_region_out(const struct lab_region *r, int from, int to)
+{
+    char *area = r->base + rank_area(r->nranks);
+    return (struct lab_lane_out *)(void *)area + (size_t)from * (size_t)r->nranks + (size_t)to;
+}
+
+struct lab_lane_in *lab_region_in(const struct lab_region *r, int from, int to)
+{
+    char *area = r->base + rank_area(r->nranks) + out_area(r->nranks);
+    return (struct lab_lane_in *)(void *)area + (size_t)to * (size_t)r->nranks + (size_t)from;
+}
+
+static char *data_area(const struct lab_region *r)
+{
+    return r->base + rank_area(r->nranks) + out_area(r->nranks) + in_area(r->nranks);
+}
+
+char *lab_region_slot(const struct lab_region *r, int rank, unsigned parity)
+{
+    return data_area(r) + (2 * (size_t)rank + parity) * r->slot_bytes;
+}
+
+char *lab_region_p2p_buffer(const struct lab_region *r, int rank, unsigned index)
+{
+    char *area = data_area(r) + 2 * (size_t)r->nranks * r->slot_bytes;
+    return area + ((size_t)rank * LAB_P2P_BUFFERS + index) * LAB_P2P_CHUNK;
+}
+
+/* ---- The directory where ranks meet ---- */
+
+static ncclResult_t open_directory(char *path, size_t size, int *fd)
+{
+    *fd = -1;
+    const char *chosen = getenv("HOSTGPU_DIR");
+    if (chosen && *chosen)
+        snprintf(path, size, "%s", chosen);
+    else
+        snprintf(path, size, "/dev/shm/hostgpu-%u", (unsigned)getuid());
+    if (mkdir(path, 0700) && errno != EEXIST)
+        return lab_error(ncclSystemError, "%s: %s", path, strerror(errno));
+    *fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd < 0)
+        return lab_error(ncclSystemError, "%s: %s", path, strerror(errno));
+    struct stat st;
+    if (fstat(*fd, &st) || st.st_uid != getuid() || st.st_mode & 077) {
+        close(*fd);
+        return lab_error(ncclSystemError, "%s: not a directory of this user alone (mode 0700)", path);
+    }
+    return ncclSuccess;
+}
+
+/* Every process that uses a file holds a shared lock on it, taken while it holds the directory's lock; the
+ * kernel drops both when a process dies. So whoever gets a file's exclusive lock under the directory's lock
+ * knows that the file is left over. */
+static void remove_if_left_over(int directory, const char *name)
+{
+    int fd = openat(directory, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (!flock(fd, LOCK_EX | LOCK_NB))
+        unlinkat(directory, name, 0);
+    close(fd);
+}
+
+static void remove_left_overs(int directory)
+{
+    int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    if (!dir) {
+        if (copy >= 0)
+            close(copy);
+        return;
+    }
+    const struct dirent *entry;
+    while ((entry = readdir(dir)) != NULL)
+        if (!strncmp(entry->d_name, FILE_PREFIX, strlen(FILE_PREFIX)))
+            remove_if_left_over(directory, entry->d_name);
+    closedir(dir);
+}
+
+/* Opens the file, as its creator or as a later comer. The directory's lock is held. */
+static int open_file(int directory, const char *name, size_t bytes)
+{
+    int fd = openat(directory, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) {
+        remove_left_overs(directory);
+        fd = openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        struct statvfs room;
+        if (fd >= 0 && !fstatvfs(fd, &room) && room.f_bavail * room.f_frsize < bytes) {
+            unlinkat(directory, name, 0);
+            close(fd);
+            errno = ENOSPC;
+            return -1;
+        }
+        if (fd >= 0 && ftruncate(fd, (off_t)bytes)) {
+            unlinkat(directory, name, 0);
+            close(fd);
+            return -1;
+        }
+    }
+    if (fd >= 0 && flock(fd, LOCK_SH)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+ncclResult_t lab_region_open(struct lab_region *r, uint64_t id, int nranks)
+{
+    char directory_path[200], name[64];
+    int directory;
+    measure(r, nranks);
+    r->fd = -1;
+    ncclResult_t result = open_directory(directory_path, sizeof directory_path, &directory);
+    if (result != ncclSuccess)
+        return result;
+    snprintf(name, sizeof name, FILE_PREFIX "%016llx-%d", (unsigned long long)id, nranks);
+    if ((size_t)snprintf(r->path, sizeof r->path, "%s/%s", directory_path, name) >= sizeof r->path) {
+        close(directory);
+        return lab_error(ncclSystemError, "%s: path too long", directory_path);
+    }
+    while (flock(directory, LOCK_EX)) {
+        if (errno == EINTR)
+            continue;
+        close(directory);
+        return lab_error(ncclSystemError, "%s: %s", directory_path, strerror(errno));
+    }
+    remove_if_left_over(directory, name);
+    r->fd = open_file(directory, name, r->bytes);
+    int error = errno;
+    close(directory);
+    if (r->fd < 0)
+        return lab_error(ncclSystemError, "%s: %s", r->path, strerror(error));
+    void *base = mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
+    if (base == MAP_FAILED) {
+        lab_region_close_file(r);
+        return lab_error(ncclSystemError, "%s: %s", r->path, strerror(errno));
+    }
+    r->base = base;
+    return ncclSuccess;
+}
+
+void lab_region_unlink(struct lab_region *r)
+{
+    unlink(r->path);
+}
+
+void lab_region_close_file(struct lab_region *r)
+{
+    if (r->fd >= 0)
+        close(r->fd);
+    r->fd = -1;
+}
+
+void lab_region_unmap(struct lab_region *r)
+{
+    lab_region_close_file(r);
+    if (r->base)
+        munmap(r->base, r->bytes);
+    r->base = NULL;
+}

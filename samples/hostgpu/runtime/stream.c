@@ -1,0 +1,134 @@
+/* Streams, events, host functions. */
+#include "runtime.h"
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
+{
+    return hg_runtime_result(hg_stream_create(stream, hg_current_device(), flags, priority));
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t handle)
+{
+    CUstream stream;
+    cudaError_t error = hg_runtime_stream(handle, &stream);
+    return error == cudaSuccess ? hg_runtime_result(hg_stream_destroy(stream)) : error;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t handle)
+{
+    CUstream stream;
+    cudaError_t error = hg_runtime_stream(handle, &stream);
+    return error == cudaSuccess ? hg_runtime_result(hg_stream_query(stream)) : error;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t handle)
+{
+    CUstream stream;
+    cudaError_t error = hg_runtime_stream(handle, &stream);
+    return error == cudaSuccess ? hg_runtime_result(hg_stream_synchronize(stream)) : error;
+}
+
+cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned *flags)
+{
+    CUstream stream;
+    cudaError_t error = hg_runtime_stream(handle, &stream);
+    if (error == cudaSuccess)
+        *flags = hg_stream_flags(stream);
+    return error;
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority)
+{
+    CUstream stream;
+    cudaError_t error = hg_runtime_stream(handle, &stream);
+    if (error == cudaSuccess)
+        *priority = hg_stream_priority(stream);
+    return error;
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id)
+{
+    CUstream stream;
+    cudaError_t error = hg_runtime_stream(handle, &stream);
+    if (error == cudaSuccess)
+        *id = hg_stream_id(stream);
+    return error;
+}
+
+cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device)
+{
+    CUstream stream;
+    cudaError_t error = hg_runtime_stream(handle, &stream);
+    if (error == cudaSuccess)
+        *device = hg_stream_device(stream);
+    return error;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags)
+{
+    CUstream stream;
+    (void)flags;
+    cudaError_t error = hg_runtime_stream(handle, &stream);
+    return error == cudaSuccess ? hg_runtime_result(hg_stream_wait_event(stream, event)) : error;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void *user)
+{
+    CUstream stream;
+    cudaError_t error = hg_runtime_stream(handle, &stream);
+    if (error != cudaSuccess)
+        return error;
+    return hg_runtime_result(function ? hg_submit_call(stream, function, user) : CUDA_ERROR_INVALID_VALUE);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    return hg_runtime_result(hg_event_create(event, flags));
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    return hg_runtime_result(hg_event_destroy(event));
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
+{
+    CUstream stream;
+    cudaError_t error = hg_runtime_stream(handle, &stream);
+    return error == cudaSuccess ? hg_runtime_result(hg_event_record(event, stream)) : error;
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
+{
+    (void)flags;
+    return cudaEventRecord(event, stream);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    return hg_runtime_result(hg_event_query(event));
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    return hg_runtime_result(hg_event_synchronize(event));
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    return hg_runtime_result(hg_event_elapsed_ms(ms, start, end));
+}

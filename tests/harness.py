@@ -1,0 +1,119 @@
+"""Runs real jobs on the host lab and the real tools on what they left behind.
+
+The build to test is FR_BUILD (default: build/ in the source tree). FR_PRELOAD_FIRST names
+libraries that must come before the recorder, such as a sanitizer's runtime.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("FR_BUILD", SOURCE / "build")).resolve()
+LAUNCH = BUILD / "samples/jobs/launch"
+FR_TRAIN = BUILD / "samples/jobs/fr-train"
+FR_SCRIPT = BUILD / "samples/jobs/fr-script"
+FR_DUMP = BUILD / "fr-dump/fr-dump"
+FR_ANALYZE = BUILD / "fr-analyze/fr-analyze"
+SHIM = BUILD / "recorder-inject/librecorder-inject.so"
+
+TIMED_OUT = 124  # launch's exit status after --timeout
+
+
+@dataclass
+class Job:
+    """A job that has ended: launch's exit status and what it said of each rank."""
+
+    status: int
+    stdout: str
+    stderr: str
+    ranks: dict = field(default_factory=dict)  # rank -> exit status, -N for signal N
+    killed: set = field(default_factory=set)  # ranks that the launcher had to kill
+
+    @property
+    def results(self):
+        """What the ranks printed, in an order that does not depend on scheduling."""
+        return sorted(self.stdout.splitlines())
+
+
+def _read_ranks(job):
+    for line in job.stderr.splitlines():
+        if m := re.match(r"launch: rank (\d+): exit status (\d+)", line):
+            job.ranks[int(m[1])] = int(m[2])
+        elif m := re.match(r"launch: rank (\d+): (killed by the launcher with|died of) signal (\d+)", line):
+            job.ranks[int(m[1])] = -int(m[3])
+            if m[2].startswith("killed"):
+                job.killed.add(int(m[1]))
+    return job
+
+
+class Recording:
+    """A place for one job's traces and live region; a short-lived one in shared memory."""
+
+    def __init__(self, keep=None):
+        base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.root = Path(keep or tempfile.mkdtemp(prefix="frec-test-", dir=base))
+        self.traces = self.root / "traces"
+        self.live = self.root / "live"
+        self.traces.mkdir()
+        self.live.mkdir()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def env(self, **more):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("FREC_", "HOSTGPU_", "SLURM_"))}
+        env.update(FREC_DIR=str(self.traces), FREC_LIVE_DIR=str(self.live), TMPDIR=str(self.root))
+        env.update({k: str(v) for k, v in more.items()})
+        return env
+
+    def run(self, ranks, argv, *, shim=True, timeout=60.0, options=(), env=None, rank_env=None):
+        """Launches argv on `ranks` processes; those alive after `timeout` seconds are killed."""
+        command = [LAUNCH, "-n", ranks, "-t", timeout, *options]
+        first = os.environ.get("FR_PRELOAD_FIRST", "")
+        preload = ":".join(filter(None, [first, str(SHIM) if shim else ""]))
+        if preload:
+            command += ["--shim", preload]
+        for rank, variables in (rank_env or {}).items():
+            for name, value in variables.items():
+                command += ["--env", f"{rank}:{name}={value}"]
+        done = subprocess.run([str(c) for c in [*command, "--", *argv]], env=self.env(**(env or {})),
+                              capture_output=True, text=True, timeout=timeout + 60)
+        return _read_ranks(Job(done.returncode, done.stdout, done.stderr))
+
+    def run_script(self, ranks, text, **options):
+        script = self.root / "job.script"
+        script.write_text(text)
+        return self.run(ranks, [FR_SCRIPT, script], **options)
+
+    def analyze(self, *options):
+        return analyze(self.traces, *options)
+
+    def dump(self, *options):
+        """All calls as fr-dump --json gives them."""
+        done = tool(FR_DUMP, "--json", *options, self.traces)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def tool(program, *args, env=None, **options):
+    """Runs a tool; NO_COLOR and no terminal, so the output is plain."""
+    environment = {**os.environ, "NO_COLOR": "1", **(env or {})}
+    return subprocess.run([str(program), *map(str, args)], env=environment, capture_output=True, text=True,
+                          timeout=120, **options)
+
+
+def analyze(*args):
+    """fr-analyze's exit status and JSON document."""
+    done = tool(FR_ANALYZE, "--json", *args)
+    assert done.returncode in (0, 1, 3), f"exit status {done.returncode}: {done.stderr}"
+    assert done.stderr == "" or done.returncode, done.stderr
+    return done.returncode, json.loads(done.stdout)

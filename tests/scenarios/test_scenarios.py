@@ -1,0 +1,99 @@
+"""Runs every case of this directory: a small job that really blocks, and the verdict that is right.
+
+A case is a TOML file:
+
+    source, title       where the bug comes from, what happens
+    ranks, timeout      processes; seconds after which all that still run are killed
+    job                 a script for fr-script, or
+    train               arguments of fr-train
+    env, rank_env       variables for all ranks, and by rank
+    ends                "hang" (the timeout strikes), "ok" (all exit with 0), "fails"
+    remove_rank         traces of this rank are deleted before the analysis
+    [expect]
+    status              exit status of fr-analyze
+    type                verdict type, or several that are right
+    culprits            exactly these ranks are blamed
+    never               blaming one of these anywhere is a failure
+    seq                 where the verdict points to
+    text                patterns that the summary or the evidence must contain
+    advice              {type, ranks}: a finding that must be there beside the verdict
+    suspects            ranks named as possible only
+    xfail               why the answer is not right yet
+"""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import harness
+
+CASES = sorted(Path(__file__).parent.glob("*.toml"))
+FAULT_FREE = {"healthy", "straggler", "trace_missing", "inconclusive"}
+
+
+def load(path):
+    case = tomllib.loads(path.read_text())
+    marks = [pytest.mark.xfail(reason=case["expect"]["xfail"], strict=False)] if "xfail" in case["expect"] else []
+    return pytest.param(case, id=path.stem, marks=marks)
+
+
+def run(case, recording):
+    options = dict(timeout=case.get("timeout", 3), env=case.get("env"), rank_env=case.get("rank_env"))
+    if "train" in case:
+        return recording.run(case["ranks"], [harness.FR_TRAIN, *case["train"]], **options)
+    return recording.run_script(case["ranks"], case["job"], **options)
+
+
+def remove_rank(recording, rank):
+    """As if the trace had never been collected: neither file nor live region."""
+    pids = {call["pid"] for call in recording.dump() if call["rank"] == rank}
+    assert len(pids) == 1, f"rank {rank} has left no trace"
+    pid = pids.pop()
+    for path in [*recording.traces.glob(f"*-{pid}*.frec"), *recording.live.glob(f"**/{pid}-*.live")]:
+        path.unlink()
+
+
+def wording(document):
+    """Everything that a person would read of the verdict."""
+    verdict = document["verdict"]
+    return "\n".join([verdict["summary"], *(e if isinstance(e, str) else e["text"] for e in verdict["evidence"])])
+
+
+def check_verdict(expect, status, document):
+    verdict, findings = document["verdict"], document["findings"]
+    said = f"{verdict['type']}: {verdict['summary']}"
+    types = expect["type"] if isinstance(expect["type"], list) else [expect["type"]]
+    assert verdict["type"] in types, said
+    assert sorted(verdict["culprit_ranks"]) == expect.get("culprits", []), said
+    assert status == expect["status"], said
+    for finding in findings:
+        if finding["type"] not in FAULT_FREE:
+            blamed = set(finding["culprit_ranks"]) & set(expect.get("never", []))
+            assert not blamed, f"{sorted(blamed)} blamed: {finding['type']}: {finding['summary']}"
+    if "seq" in expect:
+        assert verdict["seq"] == expect["seq"], said
+    for pattern in expect.get("text", []):
+        assert re.search(pattern, wording(document), re.IGNORECASE), f"no {pattern!r} in {wording(document)}"
+    if "advice" in expect:
+        wanted = (expect["advice"]["type"], expect["advice"]["ranks"])
+        assert wanted in [(f["type"], f["culprit_ranks"]) for f in findings], findings
+    if "suspects" in expect:
+        assert verdict.get("suspect_ranks") == expect["suspects"], said
+
+
+@pytest.mark.parametrize("case", [load(path) for path in CASES])
+def test_scenario(case):
+    with harness.Recording() as recording:
+        job = run(case, recording)
+        if case["ends"] == "hang":
+            assert job.status == harness.TIMED_OUT, f"the job did not hang: {job.stderr}"
+        elif case["ends"] == "ok":
+            assert job.status == 0, job.stderr
+        else:
+            assert job.status not in (0, harness.TIMED_OUT), job.stderr
+        if "remove_rank" in case:
+            remove_rank(recording, case["remove_rank"])
+        status, document = recording.analyze()
+        check_verdict(case["expect"], status, document)

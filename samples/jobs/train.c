@@ -122,9 +122,11 @@ static void fill(const struct train_op *op, struct lane *lane)
     size_t count = in_count(op);
     for (size_t i = 0; i < count; i++)
         put(lane->host, op->dtype, i, value(job.rank, train.tag, i));
-    if (count)
-        CUDA(cudaMemcpyAsync(lane->send, lane->host, count * job_dtype_size(op->dtype),
-                             cudaMemcpyHostToDevice, lane->stream));
+    if (!count)
+        return;
+    CUDA(cudaMemcpyAsync(lane->send, lane->host, count * job_dtype_size(op->dtype), cudaMemcpyHostToDevice,
+                         lane->stream));
+    CUDA(cudaStreamSynchronize(lane->stream)); /* lane->host is used again */
 }
 
 static void check(const struct train_op *op, struct lane *lane)

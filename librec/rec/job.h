@@ -53,6 +53,7 @@ struct rec_process {
     char host[128];
     char boot_id[40];
     char exe[256];
+    uint32_t nccl_version; /* as ncclGetVersion gives it (22809 = 2.28.9); 0 unknown */
     uint64_t start_ns;     /* first record or header time */
     uint64_t last_ns;      /* last sign of life: any record, heartbeat or the live region's alive time */
     uint64_t last_call_ns; /* when an NCCL call last began or returned; 0 = never */
@@ -171,6 +172,10 @@ void rec_scan_close(struct rec_scan *scan);
 
 /* The member for a comm id of this process; NULL when unknown. */
 struct rec_member *rec_process_member(const struct rec_process *process, uint32_t comm_id);
+
+/* Definitions by their ids in ops; NULL when unknown. */
+const struct rec_thread_def *rec_process_thread(const struct rec_process *process, uint32_t thread_id);
+const struct rec_stream_def *rec_process_stream(const struct rec_process *process, uint32_t stream_id);
 
 /*
  * The signature of an op of this process, user redops by definition (model.h).

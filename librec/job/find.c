@@ -1,0 +1,344 @@
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+struct finder {
+    struct job_sources *sources;
+    struct job_lines *warnings;
+    struct rec_error *err;
+};
+
+static enum rec_code no_memory(struct rec_error *err)
+{
+    return rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
+}
+
+void job_source_fini(struct job_source *source)
+{
+    for (size_t i = 0; i < source->nparts; i++)
+        free(source->parts[i].path);
+    free(source->parts);
+    free(source->live);
+    *source = (struct job_source){0};
+}
+
+void job_sources_fini(struct job_sources *sources)
+{
+    for (size_t i = 0; i < sources->count; i++)
+        job_source_fini(&sources->items[i]);
+    free(sources->items);
+    job_map_free(&sources->by_uid);
+    *sources = (struct job_sources){0};
+}
+
+void job_boot_id(char *buffer, size_t size)
+{
+    buffer[0] = '\0';
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!file)
+        return;
+    if (fgets(buffer, (int)size, file))
+        buffer[strcspn(buffer, "\n")] = '\0';
+    fclose(file);
+}
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    size_t length = strlen(name), tail = strlen(suffix);
+    return length > tail && strcmp(name + length - tail, suffix) == 0;
+}
+
+/* The source of this process, made when new; NULL without memory. */
+static struct job_source *source_of(struct job_sources *sources, const struct job_meta *meta)
+{
+    uint32_t at = meta->proc_uid ? job_map_get(&sources->by_uid, meta->proc_uid) : JOB_MAP_NONE;
+    if (at != JOB_MAP_NONE)
+        return &sources->items[at];
+    if (!job_grow(&sources->items, &sources->room, sources->count + 1, sizeof(*sources->items)))
+        return NULL;
+    if (meta->proc_uid && !job_map_put(&sources->by_uid, meta->proc_uid, (uint32_t)sources->count))
+        return NULL;
+    struct job_source *source = &sources->items[sources->count++];
+    *source = (struct job_source){.proc_uid = meta->proc_uid, .meta = *meta};
+    return source;
+}
+
+/* Two files claim to be the same part: the same file met twice, or a copy; the longer one wins. */
+static bool replace_part(struct job_part *part, const char *path, struct job_lines *warnings)
+{
+    struct stat old, new;
+    if (stat(part->path, &old) != 0 || stat(path, &new) != 0)
+        return true;
+    if (old.st_dev == new.st_dev && old.st_ino == new.st_ino)
+        return true;
+    job_warn(warnings, path, "a second copy of %s; the longer one is used", part->path);
+    if (new.st_size <= old.st_size)
+        return true;
+    char *copy = strdup(path);
+    if (!copy)
+        return false;
+    free(part->path);
+    part->path = copy;
+    return true;
+}
+
+static bool add_part(struct job_source *source, const char *path, uint32_t number, struct job_lines *warnings)
+{
+    size_t at = source->nparts;
+    while (at > 0 && source->parts[at - 1].number >= number)
+        at--;
+    if (at < source->nparts && source->parts[at].number == number)
+        return replace_part(&source->parts[at], path, warnings);
+    if (!job_grow(&source->parts, &source->parts_room, source->nparts + 1, sizeof(*source->parts)))
+        return false;
+    char *copy = strdup(path);
+    if (!copy)
+        return false;
+    memmove(&source->parts[at + 1], &source->parts[at], (source->nparts - at) * sizeof(*source->parts));
+    source->parts[at] = (struct job_part){copy, number};
+    source->nparts++;
+    return true;
+}
+
+/* proc_uid limits to one process; 0 takes any. An unreadable file is an error only when strict. */
+static enum rec_code take_file(struct finder *f, const char *path, uint64_t only, bool strict)
+{
+    struct rec_reader *reader;
+    struct rec_error problem = {0};
+    enum rec_code code = rec_reader_open(path, &reader, &problem);
+    if (code == REC_ERR_NOMEM || (code != REC_OK && strict)) {
+        if (f->err)
+            *f->err = problem;
+        return code;
+    }
+    if (code != REC_OK) {
+        job_warn(f->warnings, path, "%s", problem.text[0] ? problem.text : rec_code_name(code));
+        f->sources->unreadable++;
+        return REC_OK;
+    }
+    struct job_meta meta;
+    job_meta_parse(rec_reader_meta(reader), &meta);
+    uint32_t number = rec_reader_part(reader);
+    rec_reader_close(reader);
+    if (only && meta.proc_uid != only)
+        return REC_OK;
+    if (!meta.valid)
+        job_warn(f->warnings, path, "the header's metadata is no JSON object");
+    struct job_source *source = source_of(f->sources, &meta);
+    if (!source || !add_part(source, path, number, f->warnings))
+        return no_memory(f->err);
+    return REC_OK;
+}
+
+static int select_frec(const struct dirent *entry)
+{
+    return has_suffix(entry->d_name, ".frec");
+}
+
+static int select_live(const struct dirent *entry)
+{
+    return has_suffix(entry->d_name, ".live");
+}
+
+/* Calls take for every entry that select accepts, in the order of names. */
+static enum rec_code each_entry(struct finder *f, const char *dir, int (*select)(const struct dirent *),
+                                enum rec_code (*take)(struct finder *f, const char *path, void *arg),
+                                void *arg)
+{
+    struct dirent **entries;
+    int count = scandir(dir, &entries, select, alphasort);
+    if (count < 0)
+        return rec_error_set(f->err, errno == ENOMEM ? REC_ERR_NOMEM : REC_ERR_IO, dir, 0, "%s",
+                             strerror(errno));
+    enum rec_code code = REC_OK;
+    for (int i = 0; i < count; i++) {
+        char *path = NULL;
+        if (code == REC_OK && asprintf(&path, "%s/%s", dir, entries[i]->d_name) < 0)
+            code = no_memory(f->err);
+        if (code == REC_OK)
+            code = take(f, path, arg);
+        free(path);
+        free(entries[i]);
+    }
+    free(entries);
+    return code;
+}
+
+static enum rec_code take_entry(struct finder *f, const char *path, void *arg)
+{
+    return take_file(f, path, *(const uint64_t *)arg, false);
+}
+
+static void copy_field(char *to, size_t size, const char *from, size_t from_size)
+{
+    size_t length = strnlen(from, from_size);
+    length = length < size ? length : size - 1;
+    memcpy(to, from, length);
+    to[length] = '\0';
+}
+
+struct region {
+    struct job_meta meta;
+    char frec_dir[REC_LIVE_PATH_BYTES];
+};
+
+/* Reads who wrote a region; false when it cannot be read. */
+static bool region_read(const char *path, struct region *region)
+{
+    struct rec_live live;
+    if (rec_live_map(path, false, &live, NULL) != REC_OK)
+        return false;
+    char text[REC_LIVE_META_BYTES] = "";
+    if (atomic_load_explicit(&live.header->meta_bytes, memory_order_acquire) > 0)
+        copy_field(text, sizeof(text), live.header->meta, sizeof(live.header->meta));
+    job_meta_parse(text, &region->meta);
+    copy_field(region->frec_dir, sizeof(region->frec_dir), live.header->frec_dir,
+               sizeof(live.header->frec_dir));
+    /* The header's own words are there before the metadata is. */
+    region->meta.proc_uid = live.header->proc_uid;
+    region->meta.pid = live.header->pid;
+    region->meta.start_ticks = live.header->start_ticks;
+    copy_field(region->meta.boot_id, sizeof(region->meta.boot_id), live.header->boot_id,
+               sizeof(live.header->boot_id));
+    rec_live_unmap(&live);
+    return region->meta.proc_uid != 0;
+}
+
+static enum rec_code attach_region(struct finder *f, const char *path, const struct region *region)
+{
+    struct job_source *source = source_of(f->sources, &region->meta);
+    if (!source)
+        return no_memory(f->err);
+    if (!source->live && !(source->live = strdup(path)))
+        return no_memory(f->err);
+    return REC_OK;
+}
+
+struct places {
+    char **paths; /* real paths of the directories asked for */
+    size_t count;
+};
+
+static enum rec_code take_region(struct finder *f, const char *path, void *arg)
+{
+    const struct places *places = arg;
+    struct region region;
+    if (!region_read(path, &region))
+        return REC_OK; /* somebody else's affair, or gone meanwhile */
+    if (job_map_get(&f->sources->by_uid, region.meta.proc_uid) != JOB_MAP_NONE)
+        return attach_region(f, path, &region);
+    char *real = realpath(region.frec_dir, NULL);
+    const char *dir = real ? real : region.frec_dir;
+    bool wanted = false;
+    for (size_t i = 0; i < places->count && !wanted; i++)
+        wanted = strcmp(places->paths[i], dir) == 0;
+    free(real);
+    return wanted ? attach_region(f, path, &region) : REC_OK;
+}
+
+static enum rec_code take_live_argument(struct finder *f, const char *path)
+{
+    struct rec_live live;
+    enum rec_code code = rec_live_map(path, false, &live, f->err);
+    if (code != REC_OK)
+        return code;
+    rec_live_unmap(&live);
+    struct region region;
+    if (!region_read(path, &region))
+        return rec_error_set(f->err, REC_ERR_FORMAT, path, 0, "the region names no process");
+    return attach_region(f, path, &region);
+}
+
+/* One file named by the user stands for its process: the other parts beside it belong to it. */
+static enum rec_code take_file_argument(struct finder *f, const char *path)
+{
+    if (has_suffix(path, ".live"))
+        return take_live_argument(f, path);
+    size_t before = f->sources->count;
+    enum rec_code code = take_file(f, path, 0, true);
+    if (code != REC_OK || f->sources->count == before || f->sources->items[before].proc_uid == 0)
+        return code;
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    if (!dir)
+        return no_memory(f->err);
+    uint64_t only = f->sources->items[before].proc_uid;
+    struct job_lines ignored = {0};
+    struct finder siblings = {f->sources, &ignored, f->err};
+    uint32_t unreadable = f->sources->unreadable;
+    code = each_entry(&siblings, dir, select_frec, take_entry, &only);
+    f->sources->unreadable = unreadable; /* strangers' files */
+    job_lines_free(&ignored);
+    free(dir);
+    return code == REC_ERR_IO ? REC_OK : code;
+}
+
+static enum rec_code take_argument(struct finder *f, const char *path, struct places *places)
+{
+    struct stat status;
+    if (stat(path, &status) != 0)
+        return rec_error_set(f->err, REC_ERR_IO, path, 0, "%s", strerror(errno));
+    if (!S_ISDIR(status.st_mode))
+        return take_file_argument(f, path);
+    char *real = realpath(path, NULL);
+    if (real)
+        places->paths[places->count++] = real;
+    uint64_t any = 0;
+    return each_entry(f, path, select_frec, take_entry, &any);
+}
+
+/* The regions that traces name in their metadata: only of this boot of this host. */
+static enum rec_code take_named_regions(struct finder *f)
+{
+    char boot_id[40];
+    job_boot_id(boot_id, sizeof(boot_id));
+    for (size_t i = 0; i < f->sources->count; i++) {
+        struct job_source *source = &f->sources->items[i];
+        struct region region;
+        if (source->live || source->meta.live[0] != '/' || !has_suffix(source->meta.live, ".live") ||
+            boot_id[0] == '\0' || strcmp(source->meta.boot_id, boot_id) != 0)
+            continue;
+        if (!region_read(source->meta.live, &region) || region.meta.proc_uid != source->proc_uid)
+            continue;
+        if (!(source->live = strdup(source->meta.live)))
+            return no_memory(f->err);
+    }
+    return REC_OK;
+}
+
+static enum rec_code take_live_dir(struct finder *f, const char *live_dir, struct places *places)
+{
+    char *dir;
+    if (asprintf(&dir, "%s/frec-%u", live_dir, (unsigned)geteuid()) < 0)
+        return no_memory(f->err);
+    enum rec_code code = each_entry(f, dir, select_live, take_region, places);
+    free(dir);
+    return code == REC_ERR_IO ? REC_OK : code; /* nobody records here */
+}
+
+enum rec_code job_find(const char *const *dirs, size_t ndirs, const struct rec_job_options *options,
+                       struct job_sources *sources, struct job_lines *warnings, struct rec_error *err)
+{
+    struct finder f = {sources, warnings, err};
+    struct places places = {.paths = calloc(ndirs + 1, sizeof(char *))};
+    enum rec_code code = places.paths ? REC_OK : no_memory(err);
+    for (size_t i = 0; i < ndirs && code == REC_OK; i++)
+        code = take_argument(&f, dirs[i], &places);
+    if (code == REC_OK && !options->no_live)
+        code = take_named_regions(&f);
+    if (code == REC_OK && !options->no_live && options->live_dir)
+        code = take_live_dir(&f, options->live_dir, &places);
+    for (size_t i = 0; i < places.count; i++)
+        free(places.paths[i]);
+    free(places.paths);
+    if (code == REC_OK && sources->count == 0)
+        return rec_error_set(err, REC_ERR_EMPTY, dirs[0], 0, "no trace (*.frec) found");
+    return code;
+}

@@ -1,0 +1,254 @@
+/*
+ * Inside job loading. Nothing here is part of librec's interface.
+ *
+ * find.c      directories → sources (one per process: parts of its file, its live region)
+ * meta.c      header JSON → struct job_meta
+ * snapshot.c  a private, consistent copy of a live region that may be changing
+ * scan.c      one process as one stream of events, file first, then the live region
+ * load.c      that stream → struct rec_process with its members
+ * group.c     processes → jobs
+ * rank.c      ranks, also derived ones, and the order of processes
+ * fate.c      how each process ended
+ * comms.c     members → communicators
+ * job.c       the interface
+ */
+#ifndef REC_JOB_INTERNAL_H
+#define REC_JOB_INTERNAL_H
+
+#include "rec/job.h"
+#include "rec/live.h"
+#include "rec/reader.h"
+
+/* Bounds on what one process's untrusted trace can make us keep. */
+#define JOB_MAX_COMMS        65536   /* comm ranks of one process */
+#define JOB_MAX_THREADS      65536   /* threads of one process */
+#define JOB_MAX_STREAMS      65536   /* streams of one process */
+#define JOB_MAX_OPEN         65536   /* calls open at once */
+#define JOB_MAX_WINDOWS      4194304 /* checkpoint words of one process: 4e9 collectives */
+#define JOB_MAX_STALL_FRAMES 65536   /* frames of one stall record, all threads */
+#define JOB_MAX_RANKS        16777216
+#define JOB_MAX_LIVE_BYTES   (UINT64_C(1) << 30)
+
+/* ---- containers (util.c) ---- */
+
+/* Makes room for need items of size bytes; false without memory. */
+bool job_grow(void *array, size_t *room, size_t need, size_t size) REC_WARN_UNUSED;
+
+/* 64-bit key → 32-bit value, open addressing; zeroed is empty. */
+struct job_map {
+    struct job_map_slot {
+        uint64_t key;
+        uint32_t value_plus_1; /* 0 = free */
+    } * slots;
+    size_t room, count;
+};
+#define JOB_MAP_NONE UINT32_MAX
+uint32_t job_map_get(const struct job_map *map, uint64_t key);
+bool job_map_put(struct job_map *map, uint64_t key, uint32_t value) REC_WARN_UNUSED;
+void job_map_free(struct job_map *map);
+
+/* Disjoint ranges of ordinals; keeps at most JOB_MAX_SPANS and counts what did not fit. */
+#define JOB_MAX_SPANS 1024
+struct job_spans {
+    struct job_span {
+        uint64_t first, end; /* [first, end) */
+    } * items;
+    size_t count, room;
+    uint64_t overflow; /* ordinals in ranges that were not kept */
+};
+void job_spans_add(struct job_spans *spans, uint64_t first, uint64_t end);
+/* Ordinals of a that are not in b; ranges that were not kept count at their full size. */
+uint64_t job_spans_minus(const struct job_spans *a, const struct job_spans *b);
+void job_spans_free(struct job_spans *spans);
+
+struct job_lines {
+    char **items;
+    size_t count, room;
+};
+/* Adds "path: reason"; what does not fit in memory is not said. At most 1,000 lines. */
+void job_warn(struct job_lines *lines, const char *path, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void job_lines_free(struct job_lines *lines);
+
+/* ---- metadata (meta.c) ---- */
+
+struct job_meta {
+    bool valid;
+    char host[128];
+    char boot_id[40];
+    char exe[256];
+    char job_source[64];
+    char job_id[256];
+    char restart[64]; /* restart counter of the launcher, "" = none */
+    char live[REC_LIVE_PATH_BYTES];
+    uint64_t proc_uid;
+    uint64_t start_ns;
+    uint64_t start_ticks;
+    int32_t pid;
+    int32_t rank, world_size, local_rank; /* -1 = unknown */
+    uint32_t nccl_version;
+};
+/* Everything in text is untrusted; what is missing, of the wrong type or absurd stays unknown. */
+void job_meta_parse(const char *text, struct job_meta *meta);
+
+/* ---- sources (find.c) ---- */
+
+struct job_part {
+    char *path;
+    uint32_t number;
+};
+
+/* One process's traces, as found. */
+struct job_source {
+    uint64_t proc_uid; /* 0 = not told: the file stands alone */
+    struct job_meta meta;
+    struct job_part *parts; /* ascending number */
+    size_t nparts, parts_room;
+    char *live; /* NULL = none */
+};
+
+struct job_sources {
+    struct job_source *items;
+    size_t count, room;
+    struct job_map by_uid;
+    uint32_t unreadable;
+};
+
+enum rec_code job_find(const char *const *dirs, size_t ndirs, const struct rec_job_options *options,
+                       struct job_sources *sources, struct job_lines *warnings,
+                       struct rec_error *err) REC_WARN_UNUSED;
+void job_source_fini(struct job_source *source);
+void job_sources_fini(struct job_sources *sources);
+
+/* /proc/sys/kernel/random/boot_id without its newline; "" when unreadable. */
+void job_boot_id(char *buffer, size_t size);
+
+/* ---- live regions (snapshot.c) ---- */
+
+/*
+ * A private copy of a region. Taken in this order: counters, open calls, slots, definitions;
+ * so every call that a counter speaks of and that is still in the region is in the copy, and
+ * every slot finds its communicator.
+ */
+struct job_snapshot {
+    struct rec_live copy; /* into memory */
+    void *memory;
+    struct rec_clock clock;
+    uint32_t *chunks; /* indices of the chunks in use, by thread, then age */
+    uint32_t nchunks;
+    struct rec_op *open;
+    uint32_t nopen;
+    bool alive;
+};
+enum rec_code job_snapshot_take(const char *path, struct job_snapshot **snapshot,
+                                struct rec_error *err) REC_WARN_UNUSED;
+void job_snapshot_free(struct job_snapshot *snapshot);
+bool job_snapshot_comm(const struct job_snapshot *snapshot, uint32_t index, struct rec_comm_def *def);
+bool job_snapshot_thread(const struct job_snapshot *snapshot, uint32_t index, struct rec_thread_def *def);
+bool job_snapshot_redop(const struct job_snapshot *snapshot, uint32_t index, struct rec_redop_def *def);
+bool job_snapshot_stream(const struct job_snapshot *snapshot, uint32_t index, struct rec_stream_def *def);
+
+/* ---- processes ---- */
+
+struct job_thread {
+    uint32_t id;
+    struct rec_thread_def def;
+    uint64_t next;    /* ordinal after the last record */
+    uint64_t end;     /* ordinals known to have been given out */
+    uint64_t records; /* ops read */
+    struct job_spans gaps;
+    struct job_spans losses;
+    bool damaged;          /* damage was reported since this thread's last record */
+    uint64_t damage_gaps;  /* ordinals missing across damage */
+    uint64_t counted_lost; /* the live region's count of ops without a slot */
+};
+
+struct job_member {
+    struct rec_member pub;
+    size_t windows_room;
+    uint64_t counter; /* next_seq by frontier records and live counters */
+    uint64_t entered; /* next_seq by ops */
+    uint64_t p2p_ops;
+    bool any_seq;
+    struct rec_checkpoint_word *words;
+};
+
+struct job_process {
+    struct rec_process pub;
+    struct job_source source;
+    struct job_map member_ids;
+    struct rec_member **members; /* each a struct job_member */
+    size_t nmembers, members_room;
+    struct job_map thread_ids;
+    struct job_thread *threads;
+    size_t nthreads, threads_room;
+    struct job_map stream_ids;
+    struct rec_stream_def *streams;
+    size_t nstreams, streams_room;
+    struct rec_redop_def redops[256 - REC_REDOP_USER];
+    bool redop_known[256 - REC_REDOP_USER];
+    struct rec_op *open;
+    size_t nopen, open_room;
+    void *stall_memory, *end_memory;
+    size_t windows;          /* checkpoint words kept, all members */
+    uint64_t anonymous_lost; /* losses of ops whose thread is not told */
+    uint64_t unslotted;      /* calls that never got a thread or communicator entry */
+    bool cut;                /* scans end where loading ended */
+    uint32_t files_read, files_salvaged, files_unreadable;
+    bool live_read;
+    bool comms_left_out;
+    bool live_alive;
+    struct job_lines warnings;
+    uint32_t group; /* job number while grouping */
+};
+
+static inline struct job_process *job_process_of(const struct rec_process *process)
+{
+    return (struct job_process *)(uintptr_t)process;
+}
+static inline struct job_member *job_member_of(const struct rec_member *member)
+{
+    return (struct job_member *)(uintptr_t)member;
+}
+
+/* scan.c: the whole stream of a process, also before it is part of a job. */
+enum rec_code job_scan_open(struct job_process *process, const struct rec_scan_filter *filter, bool loading,
+                            struct rec_scan **scan, struct rec_error *err) REC_WARN_UNUSED;
+/* The snapshot behind a scan; NULL without a live region. */
+const struct job_snapshot *job_scan_snapshot(const struct rec_scan *scan);
+
+/* load.c: takes over source. Problems with the input become warnings, only NOMEM fails. */
+enum rec_code job_process_load(struct job_process *process, struct rec_error *err) REC_WARN_UNUSED;
+struct job_process *job_process_new(struct job_source *source);
+void job_process_free(struct job_process *process);
+struct job_thread *job_process_thread(struct job_process *process, uint32_t id, bool create);
+
+/* ---- jobs ---- */
+
+struct rec_job {
+    struct job_process **all; /* of every job found */
+    size_t nall;
+    struct rec_process **processes; /* of the chosen one */
+    size_t nprocesses;
+    struct rec_communicator **communicators;
+    size_t ncommunicators;
+    struct job_map comm_uids;
+    struct rec_job_info *candidates;
+    char (*candidate_ids)[320];
+    size_t ncandidates;
+    const struct rec_job_info *info;
+    uint32_t expected;
+    struct rec_job_input input;
+    struct job_lines warnings;
+};
+
+/* group.c: sets group of every process, fills job->candidates. */
+enum rec_code job_group(struct rec_job *job, struct rec_error *err) REC_WARN_UNUSED;
+/* rank.c: ranks of the chosen processes, derived where metadata has none, and the order of the list. */
+enum rec_code job_rank(struct rec_job *job, struct rec_error *err) REC_WARN_UNUSED;
+/* comms.c: joins the members of the chosen processes. */
+enum rec_code job_join(struct rec_job *job, struct rec_error *err) REC_WARN_UNUSED;
+/* fate.c: how each chosen process ended. */
+void job_fates(struct rec_job *job);
+
+#endif

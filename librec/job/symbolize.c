@@ -1,0 +1,204 @@
+#include "rec/symbolize.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_MODULES      32
+#define MAX_TABLE_BYTES  (UINT64_C(256) << 20)
+#define MAX_UNSIZED_SPAN 4096 /* how far a symbol without a size (assembler) may reach */
+
+struct symbol {
+    uint64_t value, size;
+    uint64_t name_at; /* offset of its name in the file */
+};
+
+struct module {
+    char *path;
+    int fd;                 /* -1: nothing to read */
+    struct symbol *symbols; /* sorted by value, larger size first */
+    size_t count;
+    uint64_t used; /* number of the last use */
+};
+
+struct rec_symbolizer {
+    struct module modules[MAX_MODULES];
+    size_t count;
+    uint64_t uses;
+};
+
+struct rec_symbolizer *rec_symbolizer_new(void)
+{
+    return calloc(1, sizeof(struct rec_symbolizer));
+}
+
+static void module_close(struct module *module)
+{
+    if (module->fd >= 0)
+        close(module->fd);
+    free(module->symbols);
+    free(module->path);
+}
+
+void rec_symbolizer_free(struct rec_symbolizer *symbolizer)
+{
+    if (!symbolizer)
+        return;
+    for (size_t i = 0; i < symbolizer->count; i++)
+        module_close(&symbolizer->modules[i]);
+    free(symbolizer);
+}
+
+static bool read_at(int fd, void *buffer, size_t bytes, uint64_t at)
+{
+    char *to = buffer;
+    while (bytes > 0) {
+        if (at > INT64_MAX - bytes)
+            return false;
+        ssize_t n = pread(fd, to, bytes, (off_t)at);
+        if (n <= 0)
+            return false;
+        to += n;
+        at += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const struct symbol *x = a, *y = b;
+    if (x->value != y->value)
+        return x->value < y->value ? -1 : 1;
+    return x->size > y->size ? -1 : x->size < y->size;
+}
+
+/* Appends the functions of one symbol table. */
+static void read_table(struct module *module, const Elf64_Shdr *table, const Elf64_Shdr *strings)
+{
+    uint64_t count = table->sh_size / sizeof(Elf64_Sym);
+    if (table->sh_entsize != sizeof(Elf64_Sym) || table->sh_size > MAX_TABLE_BYTES || count == 0)
+        return;
+    struct stat status;
+    if (fstat(module->fd, &status) != 0 || table->sh_size > (uint64_t)status.st_size)
+        return;
+    Elf64_Sym *raw = malloc(count * sizeof(*raw));
+    struct symbol *symbols =
+        raw ? reallocarray(module->symbols, module->count + count, sizeof(*symbols)) : NULL;
+    if (symbols)
+        module->symbols = symbols;
+    if (symbols && read_at(module->fd, raw, count * sizeof(*raw), table->sh_offset)) {
+        for (uint64_t i = 0; i < count; i++) {
+            unsigned type = ELF64_ST_TYPE(raw[i].st_info);
+            if ((type != STT_FUNC && type != STT_GNU_IFUNC) || raw[i].st_value == 0 ||
+                raw[i].st_name >= strings->sh_size)
+                continue;
+            symbols[module->count++] =
+                (struct symbol){raw[i].st_value, raw[i].st_size, strings->sh_offset + raw[i].st_name};
+        }
+    }
+    free(raw);
+}
+
+static void read_sections(struct module *module, const Elf64_Ehdr *elf)
+{
+    if (elf->e_shentsize != sizeof(Elf64_Shdr) || elf->e_shnum == 0)
+        return;
+    Elf64_Shdr *sections = calloc(elf->e_shnum, sizeof(*sections));
+    if (sections && read_at(module->fd, sections, elf->e_shnum * sizeof(*sections), elf->e_shoff))
+        for (unsigned i = 0; i < elf->e_shnum; i++) {
+            uint32_t type = sections[i].sh_type;
+            if ((type == SHT_SYMTAB || type == SHT_DYNSYM) && sections[i].sh_link < elf->e_shnum)
+                read_table(module, &sections[i], &sections[sections[i].sh_link]);
+        }
+    free(sections);
+}
+
+static void module_open(struct module *module)
+{
+    /* O_NONBLOCK: a FIFO under this name must not block. */
+    module->fd = open(module->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat status;
+    Elf64_Ehdr elf;
+    if (module->fd < 0)
+        return;
+    if (fstat(module->fd, &status) == 0 && S_ISREG(status.st_mode) &&
+        read_at(module->fd, &elf, sizeof(elf), 0) && memcmp(elf.e_ident, ELFMAG, SELFMAG) == 0 &&
+        elf.e_ident[EI_CLASS] == ELFCLASS64 && elf.e_ident[EI_DATA] == ELFDATA2LSB)
+        read_sections(module, &elf);
+    if (module->count)
+        qsort(module->symbols, module->count, sizeof(*module->symbols), by_value);
+}
+
+/* The module's tables, read on first use; the least used one makes room. */
+static struct module *module_of(struct rec_symbolizer *symbolizer, const char *path)
+{
+    struct module *oldest = &symbolizer->modules[0];
+    for (size_t i = 0; i < symbolizer->count; i++) {
+        struct module *module = &symbolizer->modules[i];
+        if (strcmp(module->path, path) == 0) {
+            module->used = ++symbolizer->uses;
+            return module;
+        }
+        if (module->used < oldest->used)
+            oldest = module;
+    }
+    char *copy = strdup(path);
+    if (!copy)
+        return NULL;
+    struct module *module = oldest;
+    if (symbolizer->count < MAX_MODULES)
+        module = &symbolizer->modules[symbolizer->count++];
+    else
+        module_close(oldest);
+    *module = (struct module){.path = copy, .fd = -1, .used = ++symbolizer->uses};
+    module_open(module);
+    return module;
+}
+
+/* The symbol that covers an address: the last one that begins at or before it. */
+static const struct symbol *symbol_at(const struct module *module, uint64_t address)
+{
+    size_t low = 0, high = module->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (module->symbols[middle].value <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == 0)
+        return NULL;
+    const struct symbol *symbol = &module->symbols[low - 1];
+    while (symbol > module->symbols && symbol[-1].value == symbol->value)
+        symbol--; /* of those that begin together the one with the largest size */
+    uint64_t span = symbol->size ? symbol->size : MAX_UNSIZED_SPAN;
+    return address - symbol->value < span ? symbol : NULL;
+}
+
+bool rec_symbolize(struct rec_symbolizer *symbolizer, const char *module_path, uint64_t offset, char *buffer,
+                   size_t size)
+{
+    if (size)
+        buffer[0] = '\0';
+    struct module *module = module_path[0] == '/' ? module_of(symbolizer, module_path) : NULL;
+    if (!module || module->count == 0 || offset == 0)
+        return false;
+    /* A call that never returns may be the last instruction of its function. */
+    const struct symbol *symbol = symbol_at(module, offset - 1);
+    if (!symbol)
+        return false;
+    char name[512];
+    ssize_t n = pread(module->fd, name, sizeof(name) - 1, (off_t)symbol->name_at);
+    if (n <= 0)
+        return false;
+    name[n] = '\0';
+    if (name[0] == '\0')
+        return false;
+    snprintf(buffer, size, "%s+0x%llx", name, (unsigned long long)(offset - symbol->value));
+    return true;
+}

@@ -177,7 +177,8 @@ static void run_reduce_scatter(struct ncclComm *c, const struct lab_op *op, size
 /* Slice of a chunk that a rank folds for all, in bytes; multiples of 8, so that all datatypes cut alike. */
 static void slice_of(const struct ncclComm *c, int rank, size_t chunk, size_t *at, size_t *bytes)
 {
-    size_t slice = (chunk / (size_t)c->nranks + 7) / 8 * 8;
+    size_t n = (size_t)c->nranks;
+    size_t slice = ((chunk + n - 1) / n + 7) / 8 * 8;
     *at = smaller((size_t)rank * slice, chunk);
     *bytes = smaller(chunk - *at, slice);
 }

@@ -1,0 +1,147 @@
+/*
+ * The inside of a writer: three files share it. defs.c keeps what every segment repeats,
+ * losses.c what could not be written, writer.c pieces, segments and parts.
+ */
+#ifndef REC_FORMAT_WRITER_STATE_H
+#define REC_FORMAT_WRITER_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ZSTD_STATIC_LINKING_ONLY /* ZSTD_initStaticCCtx: a context in memory of ours */
+#include <zstd.h>
+
+#include "format/checkpoint.h"
+#include "format/crc.h"
+#include "format/encode.h"
+#include "format/ops.h"
+#include "format/part.h"
+#include "format/wire.h"
+#include "rec/writer.h"
+
+#define REC_WRITER_RAW   ((size_t)256 << 10) /* uncompressed bytes of a piece at most */
+#define REC_WRITER_OUT   (REC_WIRE_SEGMENT_BYTES + ZSTD_COMPRESSBOUND(REC_WRITER_RAW) + 64)
+#define REC_WRITER_META  ((size_t)64 << 10)
+#define REC_WRITER_INDEX 2048 /* segments of a part that the index can tell about */
+
+/* ---- definitions ---- */
+
+#define REC_DEFS_COMMS   1024
+#define REC_DEFS_SETS    128 /* threads: sets of eight, the least recently used goes first */
+#define REC_DEFS_WAYS    8
+#define REC_DEFS_REDOPS  251
+#define REC_DEFS_STREAMS 1024
+
+struct rec_defs_comm {
+    struct rec_comm_def def;
+    struct rec_frontier frontier;
+    uint64_t frontier_ns;
+    bool used, has_frontier;
+};
+
+struct rec_defs_thread {
+    struct rec_thread_def def;
+    uint64_t used_at; /* 0 = free */
+};
+
+struct rec_defs {
+    struct rec_defs_comm comms[REC_DEFS_COMMS];
+    uint32_t comm_probe; /* no communicator lies further than this from its home place */
+    struct rec_defs_thread threads[REC_DEFS_SETS][REC_DEFS_WAYS];
+    uint64_t thread_clock;
+    struct rec_redop_def redops[REC_DEFS_REDOPS];
+    bool redop_used[REC_DEFS_REDOPS];
+    struct rec_stream_def streams[REC_DEFS_STREAMS];
+    bool stream_used[REC_DEFS_STREAMS];
+};
+
+void rec_defs_init(struct rec_defs *defs);
+void rec_defs_comm(struct rec_defs *defs, const struct rec_comm_def *def);
+void rec_defs_frontier(struct rec_defs *defs, uint64_t time_ns, const struct rec_frontier *frontier);
+void rec_defs_thread(struct rec_defs *defs, const struct rec_thread_def *def);
+void rec_defs_redop(struct rec_defs *defs, const struct rec_redop_def *def);
+void rec_defs_stream(struct rec_defs *defs, const struct rec_stream_def *def);
+/* The thread is in use: do not forget it soon. */
+void rec_defs_touch_thread(struct rec_defs *defs, uint32_t id);
+/* NULL when unknown. */
+const struct rec_comm_def *rec_defs_find_comm(const struct rec_defs *defs, uint32_t id);
+/* False when the operator is a user's of which nothing is known. */
+bool rec_defs_redop_hash(const struct rec_defs *defs, uint8_t redop, uint64_t *hash);
+
+/* ---- losses ---- */
+
+#define REC_LOSSES 256
+
+struct rec_loss_entry {
+    struct rec_loss loss;
+    uint64_t time_ns;
+    bool in_piece; /* written into the piece being built: forgotten when that is safe */
+};
+
+struct rec_losses {
+    uint32_t count;
+    struct rec_loss_entry entries[REC_LOSSES];
+};
+
+/* Adds to the list, merging with a neighbour; a full list keeps the count and forgets the thread. */
+void rec_losses_add(struct rec_losses *losses, uint64_t time_ns, const struct rec_loss *loss);
+/* The piece is safe in the file. */
+void rec_losses_written(struct rec_losses *losses);
+/* The piece is gone: its losses wait again. */
+void rec_losses_failed(struct rec_losses *losses);
+
+/* ---- the writer ---- */
+
+struct rec_index_entry {
+    uint64_t offset, bytes, first_ns, last_ns, ops;
+};
+
+struct rec_writer {
+    struct rec_crc crc;
+    uint32_t tick_ns;
+    uint64_t max_bytes, part_bytes, segment_bytes;
+    int level;
+
+    struct rec_parts parts;
+    uint64_t file_id;
+    uint32_t part_number;
+    size_t meta_bytes;
+    char meta[REC_WRITER_META];
+
+    /* the segment being written */
+    bool open;         /* the trace has a file */
+    bool segment;      /* a segment is open: raw belongs to it */
+    bool starting;     /* none of its pieces is in the file yet */
+    uint32_t sequence; /* of the next piece, over all parts */
+    struct rec_time time;
+    struct rec_index_entry current;
+    uint64_t first_piece_bytes;
+    uint64_t base_ns;
+
+    /* the piece being built */
+    size_t raw_bytes;
+    uint32_t piece_ops;
+    uint64_t piece_min, piece_max; /* times in it, ns; min UINT64_MAX = none */
+    struct rec_losses piece;       /* its ops as they would be lost */
+
+    /* what could not be written */
+    struct rec_losses losses;
+    int error;
+    uint32_t retry_in, retry_step; /* flushes until the next attempt */
+    uint64_t last_ns;              /* latest time given */
+    uint64_t ops, lost_ops;
+
+    bool index_complete;
+    uint32_t index_count;
+    struct rec_index_entry index[REC_WRITER_INDEX];
+
+    struct rec_defs defs;
+    struct rec_tracks tracks;
+    struct rec_ops coder;
+    ZSTD_CCtx *zstd;
+    uint8_t raw[REC_WRITER_RAW];
+    uint8_t out[REC_WRITER_OUT];
+};
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * Synthetic traces for tests and measurements: the calls of one rank of a training job, with
+ * reproducible random times. Not a stand-in for recorded jobs; it feeds the writer directly.
+ */
+#ifndef REC_TESTS_SYNTH_H
+#define REC_TESTS_SYNTH_H
+
+#include <stdint.h>
+
+#include "rec/event.h"
+#include "rec/writer.h"
+
+enum synth_pattern {
+    SYNTH_TRAIN, /* data × tensor × pipeline parallel steps of about 30 calls on 4 communicators */
+    SYNTH_MOE,   /* uneven all-to-all by Send and Recv in groups, counts different every time */
+    SYNTH_PLAIN, /* AllReduce of one size in a loop */
+};
+
+struct synth {
+    enum synth_pattern pattern;
+    uint32_t rank, nranks;
+    uint64_t random;
+    uint64_t now_ns;
+    uint64_t ordinal;
+    uint32_t position, group;
+    uint64_t seq[4];
+    uint64_t sent[8], received[8];
+};
+
+#define SYNTH_START_NS UINT64_C(1700000000000000000)
+
+void synth_init(struct synth *s, enum synth_pattern pattern, uint32_t rank, uint32_t nranks);
+
+/* The definitions of this rank, as a recorder would give them. */
+void synth_define(const struct synth *s, struct rec_writer *writer);
+
+/* The next finished call of thread 1. */
+void synth_op(struct synth *s, struct rec_op *op);
+
+#endif

@@ -1,0 +1,442 @@
+#include "callsite.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "proof.h"
+#include "store.h"
+
+/*
+ * Who owns what. state.api, state.layout and state.config are written by callsite_init and by
+ * the thread that holds state.lock while the mode is MODE_PENDING; they are read after an
+ * acquire load of the mode that is stored (release) afterwards. The store is written under
+ * state.lock. Cache words are whole in themselves; release and acquire on them carries the
+ * publication of the site to the thread that finds its number.
+ */
+enum mode {
+    MODE_OFF = 0, /* not started, or stopped */
+    MODE_NATIVE,  /* return addresses only */
+    MODE_PENDING, /* Python is there, its layout not proved yet */
+    MODE_CONTENT, /* frames identified by contents */
+    MODE_VERSION, /* frames identified by co_version */
+};
+
+/*
+ * 512 sets of 8 numbers. A word holds the upper 44 bits of a key and a 20-bit site number; the set is
+ * chosen by other bits, so 53 bits must agree. Full sets lose their oldest-looking word: the
+ * stack then takes the slow path again and gets the same number.
+ */
+#define CACHE_SETS 512
+#define CACHE_WAYS 8
+#define SITE_BITS  20
+#define SITE_MASK  ((UINT64_C(1) << SITE_BITS) - 1)
+_Static_assert(CALLSITE_MAX_SITES <= SITE_MASK, "a site number fits into a cache word");
+
+/* Keys that stand for no stack; a real one that happens to be equal is changed. */
+#define KEY_NO_FRAMES UINT64_C(0)
+#define KEY_UNSETTLED UINT64_C(1)
+
+#define DEFAULT_MISSES_PER_SECOND 1000
+#define LOCK_TRIES                200
+
+static struct {
+    _Atomic unsigned mode;
+    _Atomic unsigned frames;
+    _Atomic unsigned locked;
+    _Atomic unsigned confirmed; /* the interpreter was asked, and agreed */
+    _Atomic int64_t miss_second;
+    _Atomic unsigned misses_left;
+    struct callsite_config config;
+    struct py_api api;
+    struct py_layout layout;
+    struct store store;
+    _Alignas(64) _Atomic uint64_t cache[CACHE_SETS][CACHE_WAYS];
+} state;
+
+/* ---- keys ---- */
+
+#define SALT   UINT64_C(0x9e3779b97f4a7c15)
+#define SECRET UINT64_C(0xd6e8feb86659fd93)
+
+/* Folded 128-bit product: mixes two words in four cycles. */
+static inline uint64_t fold(uint64_t a, uint64_t b)
+{
+    unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static inline uint64_t finish_key(uint64_t sum, uint64_t seed)
+{
+    uint64_t key = fold(sum ^ seed, SECRET) ^ sum;
+    return key <= KEY_UNSETTLED ? key + 2 : key;
+}
+
+static inline const char *load_pointer(const char *base, size_t offset)
+{
+    const char *value;
+    memcpy(&value, base + offset, sizeof(value));
+    return value;
+}
+
+static inline uint64_t load_word(const char *base, size_t offset)
+{
+    uint64_t value;
+    memcpy(&value, base + offset, sizeof(value));
+    return value;
+}
+
+static inline uint32_t load_int(const char *base, size_t offset)
+{
+    uint32_t value;
+    memcpy(&value, base + offset, sizeof(value));
+    return value;
+}
+
+/* Other threads may settle the hash of a shared object meanwhile. */
+static inline uint64_t load_hash(const char *object)
+{
+    return __atomic_load_n((const uint64_t *)(const void *)(object + PY_HASH), __ATOMIC_RELAXED);
+}
+
+/*
+ * The walks below read without protection what the proof has shown to be there. Each frame adds
+ * its own product, salted by its depth, so that no multiplication waits for the one before
+ * and the time is that of following the chain.
+ */
+static uint64_t key_by_version(const struct py_layout *layout, const char *thread_state, unsigned max)
+{
+    const char *frame = load_pointer(thread_state, layout->ts_frame);
+    if (layout->cframe_frame != PY_NOT_THERE)
+        frame = load_pointer(frame, layout->cframe_frame);
+    const size_t at_code = layout->frame_code, at_previous = layout->frame_previous;
+    const size_t at_instr = layout->frame_instr, at_owner = layout->frame_owner;
+    const size_t at_version = layout->code_version, at_line = layout->code_firstlineno;
+    uint64_t sum = 0, salt = 0;
+    bool settled = true;
+    for (unsigned steps = 2 * max, count = 0; frame != NULL && count < max && steps > 0; steps--) {
+        const char *previous = load_pointer(frame, at_previous);
+        if (frame[at_owner] < PY_OWNER_C) {
+            const char *code = (const char *)((uintptr_t)load_pointer(frame, at_code) & ~PY_TAG_BITS);
+            uint64_t version = load_int(code, at_version);
+            settled &= version != 0;
+            salt += SALT;
+            count++;
+            sum +=
+                fold(load_word(frame, at_instr) ^ salt, (version << 32 | load_int(code, at_line)) ^ SECRET);
+        }
+        frame = previous;
+    }
+    if (salt == 0)
+        return KEY_NO_FRAMES;
+    /* Versions are counted by each interpreter of the process. */
+    return settled ? finish_key(sum, load_word(thread_state, layout->ts_interp)) : KEY_UNSETTLED;
+}
+
+static uint64_t key_by_content(const struct py_layout *layout, const char *thread_state, unsigned max)
+{
+    const char *frame = load_pointer(thread_state, layout->ts_frame);
+    if (layout->cframe_frame != PY_NOT_THERE)
+        frame = load_pointer(frame, layout->cframe_frame);
+    const size_t at_code = layout->frame_code, at_previous = layout->frame_previous;
+    const size_t at_instr = layout->frame_instr;
+    const bool pointer = layout->instr_unit == 0;
+    uint64_t sum = 0, salt = 0;
+    bool settled = true;
+    for (unsigned count = 0; frame != NULL && count < max; count++) {
+        const char *code = load_pointer(frame, at_code);
+        uint64_t offset = pointer ? load_word(frame, at_instr) - (uintptr_t)code : load_int(frame, at_instr);
+        uint64_t file = load_hash(load_pointer(code, layout->code_filename));
+        uint64_t name = load_hash(load_pointer(code, layout->code_name));
+        uint64_t lines = load_hash(load_pointer(code, layout->code_linetable));
+        settled &= (file != UINT64_MAX) & (name != UINT64_MAX) & (lines != UINT64_MAX);
+        salt += SALT;
+        uint64_t place = offset << 32 ^ load_int(code, layout->code_firstlineno);
+        sum += fold(lines ^ salt, file ^ (name << 32 | name >> 32) ^ place * SALT);
+        frame = load_pointer(frame, at_previous);
+    }
+    if (salt == 0)
+        return KEY_NO_FRAMES;
+    return settled ? finish_key(sum, 0) : KEY_UNSETTLED;
+}
+
+static inline uint64_t python_key(unsigned mode, const char *thread_state)
+{
+    unsigned max = atomic_load_explicit(&state.frames, memory_order_relaxed);
+    return mode == MODE_VERSION ? key_by_version(&state.layout, thread_state, max)
+                                : key_by_content(&state.layout, thread_state, max);
+}
+
+static inline uint64_t native_key(const void *return_address)
+{
+    return finish_key(fold((uintptr_t)return_address ^ SALT, SECRET), SALT);
+}
+
+/* ---- cache ---- */
+
+static inline _Atomic uint64_t *cache_set(uint64_t key)
+{
+    return state.cache[key % CACHE_SETS];
+}
+
+static inline uint32_t cache_find(uint64_t key)
+{
+    const _Atomic uint64_t *set = cache_set(key);
+    for (unsigned i = 0; i < CACHE_WAYS; i++) {
+        uint64_t word = atomic_load_explicit(&set[i], memory_order_acquire);
+        if (((word ^ key) & ~SITE_MASK) == 0)
+            return (uint32_t)(word & SITE_MASK);
+    }
+    return 0;
+}
+
+/* Newest first, so that the stacks in use are found at once. A race loses an entry, no more. */
+static void cache_insert(uint64_t key, uint32_t site)
+{
+    _Atomic uint64_t *set = cache_set(key);
+    for (unsigned i = CACHE_WAYS - 1; i > 0; i--) {
+        uint64_t word = atomic_load_explicit(&set[i - 1], memory_order_acquire);
+        atomic_store_explicit(&set[i], word, memory_order_release);
+    }
+    atomic_store_explicit(&set[0], (key & ~SITE_MASK) | site, memory_order_release);
+}
+
+/* ---- slow path ---- */
+
+static void count(_Atomic uint64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* May one more slow path be taken in this second? Races allow a few more. */
+static bool within_rate(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if (atomic_load_explicit(&state.miss_second, memory_order_relaxed) != now.tv_sec) {
+        atomic_store_explicit(&state.miss_second, now.tv_sec, memory_order_relaxed);
+        atomic_store_explicit(&state.misses_left, state.config.misses_per_second, memory_order_relaxed);
+    }
+    unsigned left = atomic_load_explicit(&state.misses_left, memory_order_relaxed);
+    if (left == 0)
+        return false;
+    atomic_store_explicit(&state.misses_left, left - 1, memory_order_relaxed);
+    return true;
+}
+
+/* Holders only copy a few hundred bytes; after a few tries the caller does without. */
+static bool try_lock(void)
+{
+    for (unsigned i = 0; i < LOCK_TRIES; i++) {
+        unsigned expected = 0;
+        if (atomic_compare_exchange_weak_explicit(&state.locked, &expected, 1, memory_order_acquire,
+                                                  memory_order_relaxed))
+            return true;
+    }
+    count(&state.store.header->lost_busy);
+    return false;
+}
+
+static void unlock(void)
+{
+    atomic_store_explicit(&state.locked, 0, memory_order_release);
+}
+
+/* Python stacks are over; caller holds the lock. */
+static void python_off(const char *why)
+{
+    struct callsite_header *header = state.store.header;
+    if (atomic_load_explicit(&header->python, memory_order_relaxed) == CALLSITE_PYTHON_OFF)
+        return;
+    if (why != NULL)
+        snprintf(header->reason, sizeof(header->reason), "Python %s: %s", header->python_version, why);
+    atomic_store_explicit(&header->python, CALLSITE_PYTHON_OFF, memory_order_release);
+    atomic_store_explicit(&state.mode, MODE_NATIVE, memory_order_release);
+}
+
+static uint32_t publish_python(const struct stack *stack)
+{
+    uint32_t locations[CALLSITE_MAX_FRAMES];
+    for (unsigned i = 0; i < stack->count; i++) {
+        const struct stack_frame *frame = &stack->frames[i];
+        const char *text = stack->text;
+        uint32_t file = frame->file.length > 0
+                            ? store_string(&state.store, text + frame->file.at, frame->file.length)
+                            : store_string(&state.store, "?", 1);
+        uint32_t function = frame->function.length > 0 ? store_string(&state.store, text + frame->function.at,
+                                                                      frame->function.length)
+                                                       : store_string(&state.store, "?", 1);
+        locations[i] =
+            file != 0 && function != 0 ? store_location(&state.store, file, function, frame->line) : 0;
+        if (locations[i] == 0)
+            return 0;
+    }
+    return store_python(&state.store, locations, stack->count);
+}
+
+/* Caller holds the lock. Asks the interpreter once, when this thread happens to hold its lock. */
+static bool confirm(uintptr_t thread_state, const struct stack *stack)
+{
+    const char *why;
+    if (atomic_load_explicit(&state.confirmed, memory_order_relaxed) != 0)
+        return true;
+    enum proof proof = proof_by_interpreter(&state.api, thread_state, stack, &why);
+    if (proof == PROOF_BAD) {
+        python_off(why);
+        return false;
+    }
+    if (proof == PROOF_GOOD) {
+        atomic_store_explicit(&state.confirmed, 1, memory_order_relaxed);
+        atomic_store_explicit(&state.store.header->python, CALLSITE_PYTHON_CONFIRMED, memory_order_release);
+    }
+    return true;
+}
+
+/* First Python thread: chooses the layout and proves it. Caller holds the lock. True = stack is copied. */
+static bool prove(uintptr_t thread_state, unsigned max, struct stack *stack)
+{
+    struct callsite_header *header = state.store.header;
+    const char *why;
+    if (!py_choose_layout(&state.api, &state.layout, header->python_version, header->reason,
+                          sizeof(header->reason))) {
+        python_off(NULL);
+        return false;
+    }
+    enum proof proof = proof_by_structure(&state.api, &state.layout, thread_state, max, stack, &why);
+    if (proof == PROOF_BAD)
+        python_off(why);
+    if (proof != PROOF_GOOD)
+        return false;
+    atomic_store_explicit(&header->python, CALLSITE_PYTHON_PROVED, memory_order_release);
+    if (!confirm(thread_state, stack))
+        return false;
+    atomic_store_explicit(&state.mode, state.layout.by_version ? MODE_VERSION : MODE_CONTENT,
+                          memory_order_release);
+    return true;
+}
+
+static uint32_t publish(uint64_t key, uint32_t site)
+{
+    if (site == 0) {
+        count(&state.store.header->lost_full);
+        return 0;
+    }
+    if (key > KEY_UNSETTLED)
+        cache_insert(key, site);
+    return site;
+}
+
+static bool may_miss(void)
+{
+    if (!within_rate()) {
+        count(&state.store.header->lost_rate);
+        return false;
+    }
+    count(&state.store.header->misses);
+    return true;
+}
+
+static uint32_t native_site(const void *return_address)
+{
+    if (return_address == NULL)
+        return 0;
+    uint64_t key = native_key(return_address);
+    uint32_t site = cache_find(key);
+    if (site != 0 || !may_miss() || !try_lock())
+        return site;
+    site = publish(key, store_native(&state.store, (uintptr_t)return_address));
+    unlock();
+    return site;
+}
+
+/*
+ * Number of a stack that the cache does not know. Its frames cannot change: their own thread is
+ * in here. So the copy is made without the lock, except while the layout is being proved.
+ */
+static __attribute__((noinline)) uint32_t python_site(char *thread_state, const void *return_address)
+{
+    struct stack stack;
+    uintptr_t ts = (uintptr_t)thread_state;
+    unsigned max = atomic_load_explicit(&state.frames, memory_order_relaxed);
+    unsigned mode = atomic_load_explicit(&state.mode, memory_order_acquire);
+    stack.count = 0;
+    bool good = mode > MODE_PENDING && stack_copy(&state.api, &state.layout, ts, max, &stack);
+    if (!try_lock())
+        return 0;
+    if (mode > MODE_PENDING && !good)
+        python_off(stack.wrong);
+    if (atomic_load_explicit(&state.mode, memory_order_relaxed) == MODE_PENDING)
+        good = prove(ts, max, &stack);
+    else if (good)
+        good = confirm(ts, &stack);
+    mode = atomic_load_explicit(&state.mode, memory_order_relaxed);
+    uint32_t site = 0;
+    bool python = good && mode > MODE_PENDING && stack.count > 0;
+    if (python)
+        site = publish(python_key(mode, thread_state), publish_python(&stack));
+    unlock();
+    return python ? site : native_site(return_address);
+}
+
+/* ---- the interface ---- */
+
+bool callsite_init(const struct callsite_config *config)
+{
+    atomic_store_explicit(&state.mode, MODE_OFF, memory_order_relaxed);
+    memset(&state, 0, sizeof(state));
+    if (!store_init(&state.store, config->memory, config->bytes))
+        return false;
+    state.config = *config;
+    if (state.config.misses_per_second == 0)
+        state.config.misses_per_second = DEFAULT_MISSES_PER_SECOND;
+    state.frames = config->frames < CALLSITE_MAX_FRAMES ? config->frames : CALLSITE_MAX_FRAMES;
+    unsigned mode = MODE_NATIVE;
+    if (state.frames > 0 && py_find(&state.api, config->lookup)) {
+        mode = MODE_PENDING;
+        atomic_store_explicit(&state.store.header->python, CALLSITE_PYTHON_PENDING, memory_order_relaxed);
+    }
+    atomic_store_explicit(&state.mode, mode, memory_order_release);
+    return true;
+}
+
+void callsite_stop(void)
+{
+    atomic_store_explicit(&state.mode, MODE_OFF, memory_order_release);
+}
+
+static __attribute__((noinline)) uint32_t slow_path(char *thread_state, const void *return_address)
+{
+    int error = errno;
+    uint32_t site = thread_state == NULL ? native_site(return_address)
+                    : may_miss()         ? python_site(thread_state, return_address)
+                                         : 0;
+    errno = error;
+    return site;
+}
+
+uint32_t callsite_capture(const void *return_address)
+{
+    unsigned mode = atomic_load_explicit(&state.mode, memory_order_acquire);
+    if (mode == MODE_OFF)
+        return 0;
+    char *thread_state = NULL;
+    /* Not once finalization has begun: it frees the states and frames of other threads. */
+    if (mode >= MODE_PENDING && state.api.is_initialized())
+        thread_state = state.api.this_thread_state();
+    uint64_t key = KEY_NO_FRAMES;
+    if (thread_state != NULL && mode > MODE_PENDING)
+        key = python_key(mode, thread_state);
+    else if (thread_state != NULL)
+        key = KEY_UNSETTLED;
+    if (key == KEY_UNSETTLED)
+        return slow_path(thread_state, return_address);
+    if (key == KEY_NO_FRAMES) {
+        if (return_address == NULL)
+            return 0;
+        thread_state = NULL;
+        key = native_key(return_address);
+    }
+    uint32_t site = cache_find(key);
+    return site != 0 ? site : slow_path(thread_state, return_address);
+}

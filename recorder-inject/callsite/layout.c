@@ -1,0 +1,281 @@
+#include "python.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/*
+ * Offsets as offsetof() gives them for the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7,
+ * 3.12.1, 3.13.0 and 3.14.10 on LP64; fixed within a minor version. For 3.13 and later only the
+ * size of a code object (to prove that code_version is right), code_version and
+ * compact_data are taken from here: the rest is told by the interpreter.
+ */
+static const struct py_layout layouts[] = {
+    {
+        .minor = 8,
+        .lines = PY_LINES_LNOTAB,
+        .instr_unit = 1,
+        .ts_interp = 16,
+        .ts_thread = 176,
+        .ts_frame = 24,
+        .cframe_frame = PY_NOT_THERE,
+        .frame_code = 32,
+        .frame_previous = 24,
+        .frame_instr = 104,
+        .frame_owner = PY_NOT_THERE,
+        .code_size = 176,
+        .code_firstlineno = 40,
+        .code_filename = 104,
+        .code_name = 112,
+        .code_linetable = 120,
+        .code_bytecode = 48,
+        .code_version = PY_NOT_THERE,
+        .ascii_data = 48,
+        .compact_data = 72,
+    },
+    {
+        .minor = 9,
+        .lines = PY_LINES_LNOTAB,
+        .instr_unit = 1,
+        .ts_interp = 16,
+        .ts_thread = 176,
+        .ts_frame = 24,
+        .cframe_frame = PY_NOT_THERE,
+        .frame_code = 32,
+        .frame_previous = 24,
+        .frame_instr = 104,
+        .frame_owner = PY_NOT_THERE,
+        .code_size = 176,
+        .code_firstlineno = 40,
+        .code_filename = 104,
+        .code_name = 112,
+        .code_linetable = 120,
+        .code_bytecode = 48,
+        .code_version = PY_NOT_THERE,
+        .ascii_data = 48,
+        .compact_data = 72,
+    },
+    {
+        .minor = 10,
+        .lines = PY_LINES_RANGES,
+        .instr_unit = 2,
+        .ts_interp = 16,
+        .ts_thread = 176,
+        .ts_frame = 24,
+        .cframe_frame = PY_NOT_THERE,
+        .frame_code = 32,
+        .frame_previous = 24,
+        .frame_instr = 96,
+        .frame_owner = PY_NOT_THERE,
+        .code_size = 176,
+        .code_firstlineno = 40,
+        .code_filename = 104,
+        .code_name = 112,
+        .code_linetable = 120,
+        .code_bytecode = 48,
+        .code_version = PY_NOT_THERE,
+        .ascii_data = 48,
+        .compact_data = 72,
+    },
+    {
+        .minor = 11,
+        .lines = PY_LINES_LOCATIONS,
+        .ts_interp = 16,
+        .ts_thread = 152,
+        .ts_frame = 56,
+        .cframe_frame = 8,
+        .frame_code = 32,
+        .frame_previous = 48,
+        .frame_instr = 56,
+        .frame_owner = 69,
+        .code_size = 192,
+        .code_firstlineno = 72,
+        .code_filename = 112,
+        .code_name = 120,
+        .code_linetable = 136,
+        .code_bytecode = 184,
+        .code_version = PY_NOT_THERE,
+        .ascii_data = 48,
+        .compact_data = 72,
+    },
+    {
+        .minor = 12,
+        .lines = PY_LINES_LOCATIONS,
+        .by_version = 1,
+        .ts_interp = 16,
+        .ts_thread = 136,
+        .ts_frame = 56,
+        .cframe_frame = 0,
+        .frame_code = 0,
+        .frame_previous = 8,
+        .frame_instr = 56,
+        .frame_owner = 70,
+        .code_size = 200,
+        .code_firstlineno = 68,
+        .code_filename = 112,
+        .code_name = 120,
+        .code_linetable = 136,
+        .code_bytecode = 192,
+        .code_version = 92,
+        .ascii_data = 40,
+        .compact_data = 56,
+    },
+    {
+        .minor = 13,
+        .lines = PY_LINES_LOCATIONS,
+        .by_version = 1,
+        .cframe_frame = PY_NOT_THERE,
+        .code_size = 208,
+        .code_version = 92,
+        .compact_data = 56,
+    },
+    {
+        .minor = 14,
+        .lines = PY_LINES_LOCATIONS,
+        .by_version = 1,
+        .cframe_frame = PY_NOT_THERE,
+        .code_size = 216,
+        .code_version = 92,
+        .compact_data = 56,
+    },
+};
+
+/* _Py_DebugOffsets at the start of _PyRuntime: 64-bit words; the structures grew in 3.14. */
+#define DEBUG_COOKIE "xdebugpy"
+enum { DEBUG_VERSION = 1, DEBUG_FREE_THREADED = 2 };
+
+static const struct debug_words {
+    uint8_t minor;
+    uint8_t thread, frame, code, object, str; /* word in which each structure's part begins: its size */
+    uint8_t words;
+} debug_words[] = {
+    {.minor = 13, .thread = 19, .frame = 28, .code = 34, .object = 44, .str = 67, .words = 71},
+    {.minor = 14, .thread = 22, .frame = 31, .code = 39, .object = 50, .str = 77, .words = 81},
+};
+#define MAX_DEBUG_WORDS 81
+/* Order of the words within each part. */
+enum { THREAD_INTERP = 3, THREAD_FRAME, THREAD_ID };
+enum { FRAME_PREVIOUS = 1, FRAME_EXECUTABLE, FRAME_INSTR, FRAME_OWNER = 5 };
+enum { CODE_SIZE, CODE_FILENAME, CODE_NAME, CODE_LINETABLE = 4, CODE_FIRSTLINENO, CODE_ADAPTIVE = 9 };
+enum { OBJECT_TYPE = 1 };
+enum { STR_STATE = 1, STR_LENGTH, STR_ASCII_SIZE };
+
+bool py_peek(uintptr_t address, void *to, size_t bytes)
+{
+    struct iovec local = {to, bytes};
+    /* A number that came out of foreign memory: never dereferenced here. */
+    struct iovec remote = {(void *)address, bytes}; // NOLINT
+    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)bytes;
+}
+
+bool py_find(struct py_api *api, void *(*lookup)(const char *name))
+{
+    *api = (struct py_api){.runtime = lookup("_PyRuntime")};
+    const struct {
+        const char *name;
+        void *function;
+    } functions[] = {
+        {"Py_IsInitialized", &api->is_initialized},
+        {"PyGILState_GetThisThreadState", &api->this_thread_state},
+        {"Py_GetVersion", &api->get_version},
+        {"PyInterpreterState_Head", &api->interpreter_head},
+        {"PyInterpreterState_Next", &api->interpreter_next},
+        {"_Py_HashBytes", &api->hash_bytes},
+        {"PyCode_Addr2Line", &api->addr_to_line},
+        {"PyEval_GetFrame", &api->current_frame},
+        {"PyFrame_GetLineNumber", &api->frame_line},
+        {"PyGC_Disable", &api->gc_disable},
+        {"PyGC_Enable", &api->gc_enable},
+        {"_PyThreadState_UncheckedGet", &api->thread_state_unchecked},
+        {"PyCode_Type", &api->code_type},
+        {"PyUnicode_Type", &api->str_type},
+        {"PyBytes_Type", &api->bytes_type},
+    };
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+        void *symbol = lookup(functions[i].name);
+        memcpy(functions[i].function, &symbol, sizeof(symbol));
+    }
+    if (api->thread_state_unchecked == NULL) { /* its public name since 3.13 */
+        void *symbol = lookup("PyThreadState_GetUnchecked");
+        memcpy(&api->thread_state_unchecked, &symbol, sizeof(symbol));
+    }
+    return api->is_initialized != NULL && api->this_thread_state != NULL && api->get_version != NULL &&
+           api->interpreter_head != NULL && api->interpreter_next != NULL && api->code_type != 0 &&
+           api->str_type != 0 && api->bytes_type != 0;
+}
+
+/* Takes the offsets that the interpreter tells about itself; a reason when they make no sense. */
+static const char *take_debug_offsets(const struct py_api *api, struct py_layout *layout)
+{
+    const struct debug_words *at = NULL;
+    for (size_t i = 0; i < sizeof(debug_words) / sizeof(debug_words[0]); i++)
+        if (debug_words[i].minor == layout->minor)
+            at = &debug_words[i];
+    uint64_t words[MAX_DEBUG_WORDS];
+    if (at == NULL || api->runtime == NULL ||
+        !py_peek((uintptr_t)api->runtime, words, at->words * sizeof(words[0])))
+        return "no debug offsets";
+    if (memcmp(&words[0], DEBUG_COOKIE, 8) != 0 || words[DEBUG_VERSION] >> 16 != (0x300u | layout->minor))
+        return "debug offsets of another version";
+    if (words[DEBUG_FREE_THREADED] != 0)
+        return "free-threaded build";
+    const uint64_t *thread = &words[at->thread], *frame = &words[at->frame], *code = &words[at->code];
+    const uint64_t *str = &words[at->str];
+    const struct {
+        uint16_t *to;
+        uint64_t offset, end; /* the member must end here at most */
+    } offsets[] = {
+        {&layout->ts_interp, thread[THREAD_INTERP], 4096},
+        {&layout->ts_thread, thread[THREAD_ID], 4096},
+        {&layout->ts_frame, thread[THREAD_FRAME], 4096},
+        {&layout->frame_code, frame[FRAME_EXECUTABLE], PY_FRAME_BYTES},
+        {&layout->frame_previous, frame[FRAME_PREVIOUS], PY_FRAME_BYTES},
+        {&layout->frame_instr, frame[FRAME_INSTR], PY_FRAME_BYTES},
+        {&layout->frame_owner, frame[FRAME_OWNER], PY_FRAME_BYTES},
+        {&layout->code_firstlineno, code[CODE_FIRSTLINENO], layout->code_size},
+        {&layout->code_filename, code[CODE_FILENAME], layout->code_size},
+        {&layout->code_name, code[CODE_NAME], layout->code_size},
+        {&layout->code_linetable, code[CODE_LINETABLE], layout->code_size},
+        {&layout->code_bytecode, code[CODE_ADAPTIVE], layout->code_size},
+        {&layout->ascii_data, str[STR_ASCII_SIZE], 64},
+    };
+    for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+        if (offsets[i].offset > offsets[i].end - sizeof(uint64_t))
+            return "debug offsets out of range";
+        *offsets[i].to = (uint16_t)offsets[i].offset;
+    }
+    if (code[CODE_SIZE] != layout->code_size || words[at->object + OBJECT_TYPE] != PY_TYPE ||
+        str[STR_STATE] != PY_STR_STATE || str[STR_LENGTH] != PY_LENGTH)
+        return "code or str objects of unknown layout";
+    return NULL;
+}
+
+bool py_choose_layout(const struct py_api *api, struct py_layout *layout, char version[32], char *reason,
+                      size_t reason_bytes)
+{
+    const char *text = api->get_version();
+    size_t length = strcspn(text, " ");
+    snprintf(version, 32, "%.*s", (int)(length < 31 ? length : 31), text);
+    char *end;
+    long major = strtol(version, &end, 10);
+    long minor = *end == '.' ? strtol(end + 1, NULL, 10) : -1;
+    const struct py_layout *known = NULL;
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+        if (major == 3 && layouts[i].minor == minor)
+            known = &layouts[i];
+    const char *why = NULL;
+    if (known == NULL || sizeof(void *) != 8) {
+        why = "version not known";
+    } else {
+        *layout = *known;
+        if (minor >= 13)
+            why = take_debug_offsets(api, layout);
+        else if (!layout->by_version && api->hash_bytes == NULL)
+            why = "_Py_HashBytes is not exported";
+    }
+    if (why != NULL)
+        snprintf(reason, reason_bytes, "Python %s: %s", version, why);
+    return why == NULL;
+}

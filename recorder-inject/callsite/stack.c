@@ -1,0 +1,270 @@
+#include "stack.h"
+
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "lines.h"
+
+#define MAX_TEXT_UNITS CALLSITE_MAX_FILE
+#define MAX_LINE_TABLE (64u << 20)
+
+struct copier {
+    const struct py_api *api;
+    const struct py_layout *layout;
+    struct stack *stack;
+};
+
+static bool wrong(struct copier *copier, const char *what)
+{
+    copier->stack->wrong = what;
+    return false;
+}
+
+static uint64_t word_at(const unsigned char *bytes, unsigned offset)
+{
+    uint64_t value;
+    memcpy(&value, bytes + offset, sizeof(value));
+    return value;
+}
+
+static int32_t int_at(const unsigned char *bytes, unsigned offset)
+{
+    int32_t value;
+    memcpy(&value, bytes + offset, sizeof(value));
+    return value;
+}
+
+/* Encodes one code point; lone surrogates (undecodable bytes of a path) become '?'. */
+static unsigned put_utf8(uint32_t c, char out[4])
+{
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) {
+        out[0] = '?';
+        return 1;
+    }
+    unsigned bytes = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (unsigned i = bytes - 1; i > 0; i--, c >>= 6)
+        out[i] = (char)(0x80 | (c & 0x3f));
+    out[0] = (char)((0xf0u << (4 - bytes)) | c);
+    return bytes;
+}
+
+static uint32_t unit_at(const unsigned char *units, unsigned kind, size_t i)
+{
+    uint32_t c = 0;
+    memcpy(&c, units + i * kind, kind);
+    return c;
+}
+
+/*
+ * Copies a str as UTF-8 of at most max bytes: its start, or its end (what tells paths apart).
+ * A str whose text does not lie in the object itself is left empty: exact is cleared.
+ */
+static bool copy_text(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object,
+                      bool end, size_t max, struct stack_text *text)
+{
+    struct stack *stack = copier->stack;
+    uint64_t length = word_at(head, PY_LENGTH);
+    uint32_t state = (uint32_t)int_at(head, PY_STR_STATE);
+    unsigned kind = state >> 2 & 7;
+    bool compact = (state & 0x20) != 0, ascii = (state & 0x40) != 0;
+    text->length = 0;
+    text->at = (uint16_t)stack->used;
+    if (word_at(head, PY_TYPE) != copier->api->str_type || !compact) {
+        stack->exact = false;
+        return true;
+    }
+    if ((kind != 1 && kind != 2 && kind != 4) || length > INT32_MAX || (ascii && kind != 1))
+        return wrong(copier, "a str that is none");
+    unsigned char units[MAX_TEXT_UNITS * 4];
+    size_t count = length < max ? (size_t)length : max;
+    size_t skip = end ? (size_t)length - count : 0;
+    uintptr_t data = object + (ascii ? copier->layout->ascii_data : copier->layout->compact_data);
+    if (!py_peek(data + skip * kind, units, count * kind))
+        return wrong(copier, "a str that cannot be read");
+    size_t room = sizeof(stack->text) - stack->used;
+    size_t limit = room < max ? room : max, used = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t c = unit_at(units, kind, i);
+        char utf8[4];
+        unsigned bytes = put_utf8(c, utf8);
+        if (c == 0 || (ascii && c >= 0x80))
+            return wrong(copier, "a str with impossible text");
+        if (used + bytes > limit)
+            break;
+        memcpy(stack->text + stack->used + used, utf8, bytes);
+        used += bytes;
+    }
+    if (limit < max && used < count)
+        stack->exact = false;
+    stack->used += used;
+    text->length = (uint16_t)used;
+    return true;
+}
+
+/* Is all of it readable? */
+static bool readable(uintptr_t data, uint64_t bytes)
+{
+    char piece[1024];
+    while (bytes > 0) {
+        size_t n = bytes < sizeof(piece) ? (size_t)bytes : sizeof(piece);
+        if (!py_peek(data, piece, n))
+            return false;
+        data += n;
+        bytes -= n;
+    }
+    return true;
+}
+
+/*
+ * Gives a str or bytes object its hash, as the interpreter itself would do on first use. The
+ * object lives as long as our frame. Nobody else's write can differ, so a relaxed store is enough.
+ */
+static bool settle_hash(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object,
+                        uint64_t data, uint64_t bytes)
+{
+    int64_t unset = -1;
+    if ((int64_t)word_at(head, PY_HASH) != unset)
+        return true;
+    /* Rewriting the old value first tells whether the page can be written: a store would fault. */
+    struct iovec local = {&unset, sizeof(unset)};
+    struct iovec remote = {(void *)(object + PY_HASH), sizeof(unset)}; // NOLINT
+    if (!readable(data, bytes) || process_vm_writev(getpid(), &local, 1, &remote, 1, 0) != sizeof(unset))
+        return wrong(copier, "an object that cannot be hashed");
+    int64_t hash = copier->api->hash_bytes((const void *)data, (int64_t)bytes); // NOLINT
+    __atomic_store_n((int64_t *)(object + PY_HASH), hash, __ATOMIC_RELAXED);    // NOLINT
+    return true;
+}
+
+static bool settle_str(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object)
+{
+    uint32_t state = (uint32_t)int_at(head, PY_STR_STATE);
+    const struct py_layout *layout = copier->layout;
+    if (word_at(head, PY_TYPE) != copier->api->str_type || (state & 0x20) == 0)
+        return true; /* stays without hash: such a stack is looked at anew each time */
+    uintptr_t data = object + ((state & 0x40) != 0 ? layout->ascii_data : layout->compact_data);
+    return settle_hash(copier, head, object, data, word_at(head, PY_LENGTH) * (state >> 2 & 7));
+}
+
+static bool find_line(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object,
+                      struct stack_frame *frame)
+{
+    uint64_t length = word_at(head, PY_LENGTH);
+    if (word_at(head, PY_TYPE) != copier->api->bytes_type || length > MAX_LINE_TABLE)
+        return wrong(copier, "a line table that is no bytes object");
+    struct line_table table = {.address = object + PY_BYTES_DATA, .left = length};
+    frame->line = line_of(copier->layout->lines, &table, frame->offset, frame->firstlineno);
+    if (table.unreadable)
+        return wrong(copier, "a line table that cannot be read");
+    return copier->layout->by_version || settle_hash(copier, head, object, object + PY_BYTES_DATA, length);
+}
+
+/* Bytes of instructions that the code object has, negative = unreadable. */
+static int64_t bytecode_length(struct copier *copier, const unsigned char *code)
+{
+    const struct py_layout *layout = copier->layout;
+    if (layout->instr_unit == 0)
+        return 2 * (int64_t)word_at(code, PY_LENGTH); /* ob_size counts code units */
+    unsigned char head[PY_OBJECT_BYTES];
+    if (!py_peek(word_at(code, layout->code_bytecode), head, sizeof(head)) ||
+        word_at(head, PY_TYPE) != copier->api->bytes_type)
+        return -1;
+    return (int64_t)word_at(head, PY_LENGTH);
+}
+
+static const struct stack_frame *same_code(const struct stack *stack, uintptr_t code)
+{
+    for (unsigned i = 0; i < stack->count; i++)
+        if (stack->frames[i].code == code)
+            return &stack->frames[i];
+    return NULL;
+}
+
+/* Fills frame from the code object at frame->code; instr as found in the interpreter's frame. */
+static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t instr)
+{
+    const struct py_layout *layout = copier->layout;
+    unsigned char code[PY_CODE_BYTES], heads[3][PY_OBJECT_BYTES];
+    if (!py_peek(frame->code, code, layout->code_size) || word_at(code, PY_TYPE) != copier->api->code_type)
+        return wrong(copier, "a frame whose code is no code object");
+    if (layout->instr_unit == 0)
+        frame->offset = (int64_t)(instr - (frame->code + layout->code_bytecode));
+    else
+        frame->offset = (int64_t)(int32_t)instr * layout->instr_unit;
+    /* Just before the first instruction: a call that has not begun yet. */
+    if (frame->offset < -2 || frame->offset >= bytecode_length(copier, code))
+        return wrong(copier, "an instruction outside its code");
+    frame->firstlineno = int_at(code, layout->code_firstlineno);
+    uintptr_t objects[3] = {word_at(code, layout->code_filename), word_at(code, layout->code_name),
+                            word_at(code, layout->code_linetable)};
+    struct iovec local = {heads, sizeof(heads)}, remote[3];
+    for (unsigned i = 0; i < 3; i++)
+        remote[i] = (struct iovec){(void *)objects[i], PY_OBJECT_BYTES}; // NOLINT
+    if (process_vm_readv(getpid(), &local, 1, remote, 3, 0) != sizeof(heads))
+        return wrong(copier, "a code object with unreadable parts");
+    const struct stack_frame *same = same_code(copier->stack, frame->code);
+    if (same != NULL) {
+        frame->file = same->file;
+        frame->function = same->function;
+        return find_line(copier, heads[2], objects[2], frame);
+    }
+    if (!layout->by_version &&
+        (!settle_str(copier, heads[0], objects[0]) || !settle_str(copier, heads[1], objects[1])))
+        return false;
+    return copy_text(copier, heads[0], objects[0], true, CALLSITE_MAX_FILE, &frame->file) &&
+           copy_text(copier, heads[1], objects[1], false, CALLSITE_MAX_FUNCTION, &frame->function) &&
+           find_line(copier, heads[2], objects[2], frame);
+}
+
+static bool first_frame(struct copier *copier, uintptr_t thread_state, uint64_t *frame)
+{
+    const struct py_layout *layout = copier->layout;
+    if (!py_peek(thread_state + layout->ts_frame, frame, sizeof(*frame)) ||
+        (layout->cframe_frame != PY_NOT_THERE &&
+         !py_peek(*frame + layout->cframe_frame, frame, sizeof(*frame))))
+        return wrong(copier, "a thread state that cannot be read");
+    return true;
+}
+
+/* Bytes of a frame up to the end of the last member used: the frame itself may end soon after. */
+static size_t frame_bytes(const struct py_layout *layout)
+{
+    size_t end = layout->frame_instr;
+    end = layout->frame_code > end ? layout->frame_code : end;
+    end = layout->frame_previous > end ? layout->frame_previous : end;
+    end += sizeof(uint64_t);
+    if (layout->frame_owner != PY_NOT_THERE && layout->frame_owner >= end)
+        end = layout->frame_owner + 1u;
+    return end;
+}
+
+bool stack_copy(const struct py_api *api, const struct py_layout *layout, uintptr_t thread_state,
+                unsigned max, struct stack *stack)
+{
+    struct copier copier = {api, layout, stack};
+    stack->wrong = NULL;
+    stack->exact = true;
+    stack->count = 0;
+    stack->used = 0;
+    uint64_t at;
+    if (!first_frame(&copier, thread_state, &at))
+        return false;
+    for (unsigned steps = 0; at != 0 && stack->count < max && steps < 2 * max; steps++) {
+        unsigned char frame[PY_FRAME_BYTES];
+        if (!py_peek(at, frame, frame_bytes(layout)))
+            return wrong(&copier, "a frame that cannot be read");
+        at = word_at(frame, layout->frame_previous);
+        if (layout->frame_owner != PY_NOT_THERE && frame[layout->frame_owner] >= PY_OWNER_C)
+            continue;
+        struct stack_frame *copy = &stack->frames[stack->count];
+        copy->code = word_at(frame, layout->frame_code) & ~PY_TAG_BITS;
+        if (!copy_code(&copier, copy, word_at(frame, layout->frame_instr)))
+            return false;
+        stack->count++;
+    }
+    return true;
+}

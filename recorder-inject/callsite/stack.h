@@ -1,0 +1,42 @@
+/*
+ * The slow path's view of a Python stack: text copied out of the interpreter by reads that
+ * cannot fault, each object checked on the way.
+ */
+#ifndef CALLSITE_STACK_H
+#define CALLSITE_STACK_H
+
+#include "callsite.h"
+#include "python.h"
+
+#define STACK_TEXT_BYTES 6144
+
+struct stack_text {
+    uint16_t at, length; /* in stack.text; length 0 = could not be read */
+};
+
+struct stack_frame {
+    uintptr_t code;
+    int64_t offset; /* of the instruction in bytes; negative = before the first */
+    int32_t firstlineno;
+    uint32_t line;
+    struct stack_text file, function;
+};
+
+struct stack {
+    const char *wrong; /* what disagreed with the layout; NULL = nothing */
+    bool exact;        /* every text was read: no foreign str types, no text too long for the buffer */
+    unsigned count;
+    struct stack_frame frames[CALLSITE_MAX_FRAMES]; /* innermost first */
+    size_t used;
+    char text[STACK_TEXT_BYTES];
+};
+
+/*
+ * Copies up to max frames of the calling thread, whose state is thread_state. Returns false
+ * and sets stack->wrong when something is not what the layout says. Where frames are identified
+ * by contents, also computes hashes that are not computed yet.
+ */
+bool stack_copy(const struct py_api *api, const struct py_layout *layout, uintptr_t thread_state,
+                unsigned max, struct stack *stack);
+
+#endif

@@ -1,0 +1,161 @@
+/*
+ * The call-site recorder as a shared library for ctypes: what the tests and the benchmark
+ * call from a real interpreter. Loaded with ctypes.PyDLL the calls keep the interpreter's
+ * lock, with ctypes.CDLL they run without it.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "callsite.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT int probe_init(unsigned bytes, unsigned frames, const char *lie);
+EXPORT unsigned probe_capture(void);
+EXPORT unsigned probe_capture_native(unsigned long long address);
+EXPORT unsigned probe_capture_many(unsigned times);
+EXPORT int probe_errno_kept(void);
+EXPORT double probe_time(unsigned times);
+EXPORT long probe_describe(unsigned id, char *out, size_t room);
+EXPORT void probe_status(char *out, size_t room);
+EXPORT unsigned long long probe_counter(const char *name);
+EXPORT const void *probe_memory(void);
+
+static void *memory;
+static const char *lie_about = "";
+
+static const char *future_version(void)
+{
+    return "3.99.0 (a version of the future)";
+}
+
+/* dlsym, or a lie that makes one check of the proof fail. */
+static void *lookup(const char *name)
+{
+    if (strcmp(lie_about, "no-python") == 0)
+        return NULL;
+    if (strcmp(lie_about, "version") == 0 && strcmp(name, "Py_GetVersion") == 0) {
+        const char *(*function)(void) = future_version;
+        void *symbol;
+        memcpy(&symbol, &function, sizeof(symbol));
+        return symbol;
+    }
+    if (strcmp(lie_about, "code-type") == 0 && strcmp(name, "PyCode_Type") == 0)
+        return dlsym(RTLD_DEFAULT, "PyLong_Type");
+    if (strcmp(lie_about, "str-type") == 0 && strcmp(name, "PyUnicode_Type") == 0)
+        return dlsym(RTLD_DEFAULT, "PyLong_Type");
+    if (strcmp(lie_about, "bytes-type") == 0 && strcmp(name, "PyBytes_Type") == 0)
+        return dlsym(RTLD_DEFAULT, "PyLong_Type");
+    if (strcmp(lie_about, "runtime") == 0 && strcmp(name, "_PyRuntime") == 0)
+        return dlsym(RTLD_DEFAULT, "PyLong_Type");
+    if (strcmp(lie_about, "interpreters") == 0 && strcmp(name, "PyInterpreterState_Head") == 0)
+        return dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
+    /* Another function of the same shape, whose answers are no lines. */
+    if (strcmp(lie_about, "lines") == 0 && strcmp(name, "PyFrame_GetLineNumber") == 0)
+        return dlsym(RTLD_DEFAULT, "PyObject_IsTrue");
+    return dlsym(RTLD_DEFAULT, name);
+}
+
+int probe_init(unsigned bytes, unsigned frames, const char *lie)
+{
+    static char lie_copy[32];
+    snprintf(lie_copy, sizeof(lie_copy), "%s", lie);
+    lie_about = lie_copy;
+    callsite_stop();
+    free(memory);
+    memory = aligned_alloc(64, bytes);
+    if (memory == NULL)
+        return 0;
+    memset(memory, 0, bytes);
+    struct callsite_config config = {
+        .memory = memory, .bytes = bytes, .frames = frames, .misses_per_second = 1u << 30, .lookup = lookup};
+    return callsite_init(&config);
+}
+
+unsigned probe_capture(void)
+{
+    return callsite_capture(NULL);
+}
+
+unsigned probe_capture_native(unsigned long long address)
+{
+    return callsite_capture((const void *)(uintptr_t)address); // NOLINT
+}
+
+/* Number that all captures agreed on; 0 when they did not. */
+unsigned probe_capture_many(unsigned times)
+{
+    unsigned id = callsite_capture(NULL);
+    for (unsigned i = 1; i < times; i++)
+        if (callsite_capture(NULL) != id)
+            return 0;
+    return id;
+}
+
+int probe_errno_kept(void)
+{
+    errno = ENOTTY;
+    callsite_capture(__builtin_return_address(0));
+    return errno == ENOTTY;
+}
+
+double probe_time(unsigned times)
+{
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (unsigned i = 0; i < times; i++)
+        callsite_capture(NULL);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    return ((double)(end.tv_sec - start.tv_sec) * 1e9 + (double)(end.tv_nsec - start.tv_nsec)) / times;
+}
+
+/* Lines "file\tfunction\tline\n", innermost first, or "native\taddress\n". Bytes written, -1 = no such site.
+ */
+long probe_describe(unsigned id, char *out, size_t room)
+{
+    struct callsite_reader reader;
+    struct callsite_site site;
+    if (!callsite_open(memory, ((const struct callsite_header *)memory)->bytes, &reader) ||
+        !callsite_read(&reader, id, &site))
+        return -1;
+    if (site.kind == CALLSITE_NATIVE)
+        return snprintf(out, room, "native\t%llu\n", (unsigned long long)site.return_address);
+    size_t used = 0;
+    for (unsigned i = 0; i < site.frame_count && used < room; i++) {
+        const struct callsite_frame *frame = &site.frames[i];
+        used += (size_t)snprintf(out + used, room - used, "%.*s\t%.*s\t%u\n", (int)frame->file_length,
+                                 frame->file, (int)frame->function_length, frame->function, frame->line);
+    }
+    return used < room ? (long)used : -1;
+}
+
+void probe_status(char *out, size_t room)
+{
+    static const char *const names[] = {"none", "pending", "proved", "confirmed", "off"};
+    const struct callsite_header *header = memory;
+    snprintf(out, room, "%s|%s|%s", names[atomic_load(&header->python)], header->python_version,
+             header->reason);
+}
+
+unsigned long long probe_counter(const char *name)
+{
+    const struct callsite_header *header = memory;
+    if (strcmp(name, "sites") == 0)
+        return atomic_load(&header->sites);
+    if (strcmp(name, "misses") == 0)
+        return atomic_load(&header->misses);
+    if (strcmp(name, "lost_full") == 0)
+        return atomic_load(&header->lost_full);
+    if (strcmp(name, "lost_busy") == 0)
+        return atomic_load(&header->lost_busy);
+    return atomic_load(&header->lost_rate);
+}
+
+const void *probe_memory(void)
+{
+    return memory;
+}

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
@@ -117,3 +118,43 @@ def analyze(*args):
     assert done.returncode in (0, 1, 3), f"exit status {done.returncode}: {done.stderr}"
     assert done.stderr == "" or done.returncode, done.stderr
     return done.returncode, json.loads(done.stdout)
+
+
+# Calls that the sample jobs count themselves (NCCL_COUNTED in samples/jobs).
+COUNTED_OPS = {"AllReduce", "Broadcast", "Reduce", "AllGather", "ReduceScatter", "AlltoAll", "Gather", "Scatter",
+               "Send", "Recv", "CommInitRank", "CommInitRankConfig", "CommSplit"}
+COUNT_RING = 16384
+
+
+@dataclass
+class Count:
+    """struct job_count of samples/jobs/job.h."""
+
+    entered: int
+    finished: int
+    ring: tuple
+
+    def finished_at(self, call):
+        """When the call (from 0) returned; the oldest time still known if that is forgotten."""
+        return self.ring[max(call, self.finished - COUNT_RING) % COUNT_RING]
+
+    @property
+    def last_ns(self):
+        return self.ring[(self.finished - 1) % COUNT_RING] if self.finished else 0
+
+
+def read_count(path):
+    entered, finished, *ring = struct.unpack(f"<{2 + COUNT_RING}Q", Path(path).read_bytes())
+    return Count(entered, finished, tuple(ring))
+
+
+def remove_live(recording):
+    for path in recording.live.rglob("*.live"):
+        path.unlink()
+
+
+def note(text):
+    """A figure worth keeping: appended to FR_NOTES when that is set."""
+    if path := os.environ.get("FR_NOTES"):
+        with open(path, "a") as file:
+            file.write(text + "\n")

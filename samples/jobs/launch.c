@@ -222,19 +222,18 @@ static void sweep(const struct child *children, int n)
         kill(-children[i].pid, SIGKILL);
     char path[64];
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    for (int round = 0; round < 100; round++) {
+    for (int found = 1; found;) { /* killing one may hand us its children */
         FILE *list = fopen(path, "re");
-        int pid, found = 0;
+        int pid;
+        found = 0;
         while (list && fscanf(list, "%d", &pid) == 1) {
             kill(pid, SIGKILL);
             found++;
         }
         if (list)
             fclose(list);
-        if (!found)
-            return;
-        while (waitpid(-1, NULL, found ? 0 : WNOHANG) > 0)
-            ;
+        for (int i = 0; i < found; i++)
+            waitpid(-1, NULL, 0);
     }
 }
 

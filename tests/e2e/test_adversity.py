@@ -1,0 +1,142 @@
+"""When recording is impossible the job does not notice, and the loss is told."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+
+import pytest
+
+import harness
+
+RANKS = 4
+ARGUMENTS = ["--steps", "400", "--dp", "2", "--tp", "2", "--verify-every", "10"]
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """The job's results without a recorder."""
+    with harness.Recording() as recording:
+        job = recording.run(RANKS, [harness.FR_TRAIN, *ARGUMENTS], shim=False)
+        assert job.status == 0, job.stderr
+        return job
+
+
+def run(recording, **env):
+    return recording.run(RANKS, [harness.FR_TRAIN, *ARGUMENTS], env=env)
+
+
+def assert_same(job, plain):
+    assert (job.status, job.results) == (plain.status, plain.results), job.stderr
+
+
+@contextlib.contextmanager
+def mounted(path, options):
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"cannot mount: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+@root_only
+def test_full_disk(plain):
+    with harness.Recording() as recording, mounted(recording.traces, "size=96k"):
+        job = recording.run(RANKS, [harness.FR_TRAIN, *ARGUMENTS, "--count-file", recording.root / "count"])
+        assert_same(job, plain)
+        _, document = recording.analyze()
+        recorded = sum(c["op"] in harness.COUNTED_OPS for c in recording.dump())
+        counted = sum(harness.read_count(recording.root / f"count.{rank}").finished for rank in range(RANKS))
+        assert recorded < counted, "the disk was not full"
+        assert document["input"]["dropped_ops"] > 0
+        assert document["verdict"]["type"] in ("healthy", "inconclusive", "trace_missing")
+
+
+@root_only
+def test_disk_full_from_the_start(plain):
+    with harness.Recording() as recording, mounted(recording.traces, "size=4k"):
+        (recording.traces / "filler").write_bytes(b"x" * 4096)
+        assert_same(run(recording), plain)
+
+
+@root_only
+def test_read_only_directory(plain):
+    with harness.Recording() as recording, mounted(recording.traces, "size=1m,ro"):
+        assert_same(run(recording), plain)
+
+
+@root_only
+def test_full_live_directory(plain):
+    with harness.Recording() as recording, mounted(recording.live, "size=64k"):
+        assert_same(run(recording), plain)
+
+
+@pytest.mark.parametrize("directory", ["/nonexistent/frec", "/dev/null/frec", "/proc", "", "x" * 5000])
+def test_impossible_directory(plain, directory):
+    with harness.Recording() as recording:
+        assert_same(run(recording, FREC_DIR=directory), plain)
+
+
+def test_impossible_live_directory(plain):
+    with harness.Recording() as recording:
+        job = run(recording, FREC_LIVE_DIR="/nonexistent/live")
+        assert_same(job, plain)
+
+
+def test_live_directory_is_a_trap(plain):
+    """Somebody else's link in a shared directory must not be followed."""
+    with harness.Recording() as recording:
+        (recording.live / f"frec-{os.geteuid()}").symlink_to(recording.root / "elsewhere")
+        (recording.root / "elsewhere").mkdir()
+        assert_same(run(recording), plain)
+        assert not list((recording.root / "elsewhere").iterdir())
+
+
+@root_only
+def test_no_permission(plain):
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    if subprocess.run([*nobody, str(harness.LAUNCH), "--help"], capture_output=True).returncode:
+        pytest.skip("the build is not readable for another user")
+    with harness.Recording() as recording:
+        os.chmod(recording.root, 0o777)
+        os.chmod(recording.traces, 0o755)
+        os.chmod(recording.live, 0o755)
+        done = subprocess.run([*nobody, str(harness.LAUNCH), "-n", str(RANKS), "-t", "60", "--shim", str(harness.SHIM),
+                               "--", str(harness.FR_TRAIN), *ARGUMENTS], env=recording.env(), capture_output=True,
+                              text=True)
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == plain.results
+        assert not list(recording.traces.iterdir())
+
+
+def with_descriptors(recording, limit, shim):
+    return recording.run(RANKS, ["prlimit", f"--nofile={limit}", harness.FR_TRAIN, *ARGUMENTS], shim=shim)
+
+
+@pytest.mark.skipif(not shutil.which("prlimit"), reason="needs prlimit")
+def test_no_descriptors_left(plain):
+    """As many descriptors as the job itself needs, and none more."""
+    def enough(limit):
+        with harness.Recording() as recording:
+            return with_descriptors(recording, limit, shim=False).status == 0
+
+    least = next(limit for limit in range(4, 64) if enough(limit))
+    for limit in range(least, least + 4):
+        with harness.Recording() as recording:
+            job = with_descriptors(recording, limit, shim=True)
+            assert_same(job, plain)
+
+
+def test_tiny_ring_counts_its_losses(plain):
+    """Ring slots for a fraction of the ops between two wake-ups: losses, but no wait and no wrong count."""
+    with harness.Recording() as recording:
+        job = recording.run(RANKS, [harness.FR_TRAIN, *ARGUMENTS, "--count-file", recording.root / "count"],
+                            env={"FREC_SLOTS": "1"})
+        assert_same(job, plain)
+        _, document = recording.analyze()
+        recorded = sum(c["op"] in harness.COUNTED_OPS for c in recording.dump())
+        counted = sum(harness.read_count(recording.root / f"count.{rank}").finished for rank in range(RANKS))
+        assert counted - recorded <= document["input"]["dropped_ops"]

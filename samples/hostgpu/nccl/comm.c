@@ -143,13 +143,16 @@ ncclResult_t lab_comm_join(ncclComm_t c)
     ring_others(c);
     bool met = wait_for_all(c, has_joined);
     if (met && c->rank == 0) {
-        lab_region_unlink(&c->region);
+        result = lab_region_unlink(&c->region);
         atomic_store(&me->joined, 2);
         ring_others(c);
     }
     met = met && wait_for_all(c, may_leave);
-    lab_region_close_file(&c->region);
-    return met ? ncclSuccess : lab_error(ncclInternalError, "aborted while waiting for other ranks");
+    if (met)
+        lab_region_close_file(&c->region);
+    else
+        lab_region_abandon_file(&c->region);
+    return met ? result : lab_error(ncclInternalError, "aborted while waiting for other ranks");
 }
 
 static bool is_in_host_barrier(struct ncclComm *c, int rank)

@@ -91,10 +91,11 @@ char *lab_region_p2p_buffer(const struct lab_region *r, int rank, unsigned index
 
 /* ---- The directory where ranks meet ---- */
 
-static ncclResult_t open_directory(char *path, size_t size, int *fd)
+/* Opens and locks the directory; closing it unlocks. */
+static ncclResult_t lock_directory(char *path, size_t size, int *fd)
 {
-    *fd = -1;
     const char *chosen = getenv("HOSTGPU_DIR");
+    *fd = -1;
     if (chosen && *chosen)
         snprintf(path, size, "%s", chosen);
     else
@@ -108,6 +109,12 @@ static ncclResult_t open_directory(char *path, size_t size, int *fd)
     if (fstat(*fd, &st) || st.st_uid != getuid() || st.st_mode & 077) {
         close(*fd);
         return lab_error(ncclSystemError, "%s: not a directory of this user alone (mode 0700)", path);
+    }
+    while (flock(*fd, LOCK_EX)) {
+        if (errno == EINTR)
+            continue;
+        close(*fd);
+        return lab_error(ncclSystemError, "%s: %s", path, strerror(errno));
     }
     return ncclSuccess;
 }
@@ -170,42 +177,39 @@ static int open_file(int directory, const char *name, size_t bytes)
 
 ncclResult_t lab_region_open(struct lab_region *r, uint64_t id, int nranks)
 {
-    char directory_path[200], name[64];
+    char path[200];
     int directory;
     measure(r, nranks);
     r->fd = -1;
-    ncclResult_t result = open_directory(directory_path, sizeof directory_path, &directory);
+    ncclResult_t result = lock_directory(path, sizeof path, &directory);
     if (result != ncclSuccess)
         return result;
-    snprintf(name, sizeof name, FILE_PREFIX "%016llx-%d", (unsigned long long)id, nranks);
-    if ((size_t)snprintf(r->path, sizeof r->path, "%s/%s", directory_path, name) >= sizeof r->path) {
-        close(directory);
-        return lab_error(ncclSystemError, "%s: path too long", directory_path);
-    }
-    while (flock(directory, LOCK_EX)) {
-        if (errno == EINTR)
-            continue;
-        close(directory);
-        return lab_error(ncclSystemError, "%s: %s", directory_path, strerror(errno));
-    }
-    remove_if_left_over(directory, name);
-    r->fd = open_file(directory, name, r->bytes);
+    snprintf(r->name, sizeof r->name, FILE_PREFIX "%016llx-%d", (unsigned long long)id, nranks);
+    remove_if_left_over(directory, r->name);
+    r->fd = open_file(directory, r->name, r->bytes);
+    void *base = MAP_FAILED;
+    if (r->fd >= 0)
+        base = mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
     int error = errno;
     close(directory);
-    if (r->fd < 0)
-        return lab_error(ncclSystemError, "%s: %s", r->path, strerror(error));
-    void *base = mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
     if (base == MAP_FAILED) {
         lab_region_close_file(r);
-        return lab_error(ncclSystemError, "%s: %s", r->path, strerror(errno));
+        return lab_error(ncclSystemError, "%s/%s: %s", path, r->name, strerror(error));
     }
     r->base = base;
     return ncclSuccess;
 }
 
-void lab_region_unlink(struct lab_region *r)
+ncclResult_t lab_region_unlink(struct lab_region *r)
 {
-    unlink(r->path);
+    char path[200];
+    int directory;
+    ncclResult_t result = lock_directory(path, sizeof path, &directory);
+    if (result != ncclSuccess)
+        return result;
+    unlinkat(directory, r->name, 0);
+    close(directory);
+    return ncclSuccess;
 }
 
 void lab_region_close_file(struct lab_region *r)
@@ -213,6 +217,17 @@ void lab_region_close_file(struct lab_region *r)
     if (r->fd >= 0)
         close(r->fd);
     r->fd = -1;
+}
+
+void lab_region_abandon_file(struct lab_region *r)
+{
+    char path[200];
+    int directory;
+    lab_region_close_file(r);
+    if (lock_directory(path, sizeof path, &directory) != ncclSuccess)
+        return;
+    remove_if_left_over(directory, r->name);
+    close(directory);
 }
 
 void lab_region_unmap(struct lab_region *r)

@@ -52,17 +52,19 @@ struct lab_region {
     size_t bytes;      /* of the mapping */
     size_t slot_bytes; /* of one staging slot */
     char *base;
-    int fd; /* open while ranks meet, else -1 */
-    char path[256];
+    int fd;        /* open while ranks meet, else -1 */
+    char name[64]; /* of the file, in the directory where ranks meet */
 };
 
 /* Maps the region of the communicator `id`; ranks that disagree about nranks never meet. ncclSystemError
  * with a message if the directory or the memory cannot be had. */
 ncclResult_t lab_region_open(struct lab_region *region, uint64_t id, int nranks);
 /* Removes the file; for one rank, when all are here. */
-void lab_region_unlink(struct lab_region *region);
+ncclResult_t lab_region_unlink(struct lab_region *region);
 /* Gives up the file descriptor and with it the claim that somebody still needs the file. */
 void lab_region_close_file(struct lab_region *region);
+/* The same for a rank that gives up waiting: also removes the file if nobody else is there. */
+void lab_region_abandon_file(struct lab_region *region);
 void lab_region_unmap(struct lab_region *region);
 
 struct lab_rank_words *lab_region_rank(const struct lab_region *region, int rank);

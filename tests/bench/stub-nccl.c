@@ -67,10 +67,11 @@ PUBLIC ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
         (out)[i] = make(i, ndev);
 #define DO_SPLIT(comm, color, key, out, settings)                                                            \
     *(out) = (color) == NCCL_SPLIT_NOCOLOR ? NULL : make((comm)->rank, (comm)->nranks);
-#define DO_SHRINK(comm, excluded, count, out, settings, flags) *(out) = make((comm)->rank, (comm)->nranks - (count));
-#define DO_RELEASE(kind, comm)       free(comm);
-#define DO_ASYNC_ERROR(comm, error)  *(error) = ncclSuccess;
-#define DO_REDOP_CREATE(op, ...)     *(op) = (ncclRedOp_t)5;
+#define DO_SHRINK(comm, excluded, count, out, settings, flags)                                               \
+    *(out) = make((comm)->rank, (comm)->nranks - (count));
+#define DO_RELEASE(kind, comm)      free(comm);
+#define DO_ASYNC_ERROR(comm, error) *(error) = ncclSuccess;
+#define DO_REDOP_CREATE(op, ...)    *(op) = (ncclRedOp_t)5;
 
 #define NCCL_API(name, since, params, args, role)                                                            \
     PUBLIC ncclResult_t name params;                                                                         \

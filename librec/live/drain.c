@@ -1,0 +1,505 @@
+#include "rec/drain.h"
+
+#include <string.h>
+
+/*
+ * Threads: everything in struct rec_drain belongs to the draining thread. In the region,
+ * application threads publish (release) and this file takes (acquire): chunk.done,
+ * thread.id, thread.exited, comm.version, redop.used, stream.used. In the other direction
+ * the drain frees with release and the recorder's claim takes with acquire: chunk.owner,
+ * thread.id, comm.state.
+ */
+
+struct comm_seen {
+    uint32_t id;
+    uint32_t version;
+    uint32_t async_error;
+    uint64_t next_seq, p2p_entered, lost;
+    bool dying; /* this step began with the entry destroyed or failed */
+    bool busy;  /* an open op names it */
+};
+
+struct thread_seen {
+    uint32_t id;
+    bool gone; /* this step began with the thread exited */
+    bool owns; /* a chunk is still its */
+    char name[16];
+    uint64_t next; /* ordinal after the last op or loss given to the writer */
+};
+
+struct pending {
+    uint64_t claim;
+    uint32_t chunk;
+    uint32_t done;
+};
+
+struct rec_drain {
+    struct rec_live live;
+    struct rec_clock clock;
+    bool failing; /* the last flush failed: its ops may or may not be in the file */
+    bool opens_written;
+    uint64_t opens_key; /* of the open ops written last */
+    uint64_t unslotted;
+    struct comm_seen *comms;
+    struct thread_seen *threads;
+    uint8_t *redops, *streams;
+    struct pending *pending;
+    uint32_t npending;
+    struct rec_op *opens;
+    struct rec_op batch[REC_LIVE_CHUNK_SLOTS];
+};
+
+static size_t align64(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+size_t rec_drain_bytes(const struct rec_live *live)
+{
+    const struct rec_live_header *header = live->header;
+    return align64(sizeof(struct rec_drain)) + align64(sizeof(struct comm_seen) * header->comm_count) +
+           align64(sizeof(struct thread_seen) * header->thread_count) + align64(header->redop_count) +
+           align64(header->stream_count) + align64(sizeof(struct pending) * header->chunk_count) +
+           align64(sizeof(struct rec_op) * header->thread_count);
+}
+
+static void *carve(unsigned char **at, size_t bytes)
+{
+    void *piece = *at;
+    *at += align64(bytes);
+    return piece;
+}
+
+struct rec_drain *rec_drain_init(void *memory, const struct rec_live *live)
+{
+    const struct rec_live_header *header = live->header;
+    unsigned char *at = memory;
+    struct rec_drain *drain = carve(&at, sizeof(*drain));
+    drain->live = *live;
+    drain->comms = carve(&at, sizeof(*drain->comms) * header->comm_count);
+    drain->threads = carve(&at, sizeof(*drain->threads) * header->thread_count);
+    drain->redops = carve(&at, header->redop_count);
+    drain->streams = carve(&at, header->stream_count);
+    drain->pending = carve(&at, sizeof(*drain->pending) * header->chunk_count);
+    drain->opens = carve(&at, sizeof(*drain->opens) * header->thread_count);
+    return drain;
+}
+
+/* ---- what this step may free: decided before anything is read ------------------------- */
+
+static void note_departed(struct rec_drain *drain)
+{
+    const struct rec_live *live = &drain->live;
+    for (uint32_t i = 0; i < live->header->thread_count; i++)
+        drain->threads[i].gone = atomic_load_explicit(&live->threads[i].id, memory_order_acquire) != 0 &&
+                                 atomic_load_explicit(&live->threads[i].exited, memory_order_acquire);
+    for (uint32_t i = 0; i < live->header->comm_count; i++) {
+        uint32_t state = atomic_load_explicit(&live->comms[i].state, memory_order_acquire);
+        drain->comms[i].dying = state == REC_LIVE_COMM_DESTROYED || state == REC_LIVE_COMM_FAILED;
+        drain->comms[i].busy = false;
+    }
+    /* After the states: an op that ended a communicator is either still open here, or closed
+     * before, and then its chunk.done, loaded later, covers it. */
+    for (uint32_t i = 0; i < live->header->thread_count; i++) {
+        struct rec_slot slot;
+        if (rec_live_open_op(live, i, &slot) && slot.comm < live->header->comm_count)
+            drain->comms[slot.comm].busy = true;
+    }
+}
+
+/* ---- finished slots ------------------------------------------------------------------- */
+
+static void sort_pending(struct pending *list, uint32_t count)
+{
+    /* Shell sort: in place, no recursion, and the list is short and nearly sorted. */
+    for (uint32_t gap = count / 2; gap > 0; gap /= 2)
+        for (uint32_t i = gap; i < count; i++) {
+            struct pending item = list[i];
+            uint32_t j = i;
+            for (; j >= gap && list[j - gap].claim > item.claim; j -= gap)
+                list[j] = list[j - gap];
+            list[j] = item;
+        }
+}
+
+/* Chunks with finished slots, oldest claim first: so the ops of a thread come in order. */
+static void find_pending(struct rec_drain *drain)
+{
+    const struct rec_live *live = &drain->live;
+    drain->npending = 0;
+    for (uint32_t i = 0; i < live->header->chunk_count; i++) {
+        struct rec_live_chunk *chunk = &live->chunks[i];
+        uint32_t owner = atomic_load_explicit(&chunk->owner, memory_order_acquire);
+        uint32_t done = atomic_load_explicit(&chunk->done, memory_order_acquire);
+        if (owner == 0 || owner > live->header->thread_count || done > REC_LIVE_CHUNK_SLOTS ||
+            done <= atomic_load_explicit(&chunk->drained, memory_order_relaxed))
+            continue;
+        drain->pending[drain->npending++] = (struct pending){
+            .claim = atomic_load_explicit(&chunk->claim, memory_order_relaxed),
+            .chunk = i,
+            .done = done,
+        };
+    }
+    sort_pending(drain->pending, drain->npending);
+}
+
+static void note_gap(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns,
+                     uint32_t thread_index, uint64_t ordinal)
+{
+    struct thread_seen *seen = &drain->threads[thread_index];
+    if (ordinal > seen->next) {
+        struct rec_loss loss = {
+            .thread = seen->id,
+            .first_ordinal = seen->next,
+            .count = ordinal - seen->next,
+            .why = REC_LOSS_RING_FULL,
+        };
+        rec_writer_loss(writer, time_ns, &loss);
+        seen->next = ordinal;
+    }
+}
+
+static uint64_t write_chunk(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns,
+                            const struct pending *item)
+{
+    const struct rec_live *live = &drain->live;
+    const struct rec_live_chunk *chunk = &live->chunks[item->chunk];
+    uint32_t thread_index = atomic_load_explicit(&chunk->owner, memory_order_relaxed) - 1;
+    uint32_t thread_id = atomic_load_explicit(&chunk->thread_id, memory_order_relaxed);
+    uint32_t from = atomic_load_explicit(&chunk->drained, memory_order_relaxed);
+    const union rec_live_slot *slots = &live->slots[(uint64_t)item->chunk * REC_LIVE_CHUNK_SLOTS];
+    uint32_t count = 0;
+    for (uint32_t i = from; i < item->done; i++) {
+        struct rec_slot slot;
+        rec_live_slot_load(&slots[i], &slot);
+        rec_live_to_op(live, &drain->clock, thread_id, &slot, &drain->batch[count++]);
+    }
+    note_gap(drain, writer, time_ns, thread_index, drain->batch[0].ordinal);
+    rec_writer_ops(writer, drain->batch, count);
+    drain->threads[thread_index].next = drain->batch[count - 1].ordinal + 1;
+    return count;
+}
+
+/* ---- definitions ---------------------------------------------------------------------- */
+
+static bool read_comm(const struct rec_live_comm *comm, uint32_t *version, struct rec_comm_def *def,
+                      const struct rec_clock *clock)
+{
+    for (int tries = 0; tries < 64; tries++) {
+        *version = atomic_load_explicit(&comm->version, memory_order_acquire);
+        if (*version == 0)
+            return false;
+        if (*version & 1)
+            continue;
+        *def = (struct rec_comm_def){
+            .id = atomic_load_explicit(&comm->id, memory_order_relaxed),
+            .state = atomic_load_explicit(&comm->state, memory_order_relaxed),
+            .nranks = atomic_load_explicit(&comm->nranks, memory_order_relaxed),
+            .rank = atomic_load_explicit(&comm->rank, memory_order_relaxed),
+            .uid = atomic_load_explicit(&comm->uid, memory_order_relaxed),
+            .parent_uid = atomic_load_explicit(&comm->parent_uid, memory_order_relaxed),
+            .parent_seq = atomic_load_explicit(&comm->parent_seq, memory_order_relaxed),
+            .comm_hash = atomic_load_explicit(&comm->comm_hash, memory_order_relaxed),
+            .handle = atomic_load_explicit(&comm->handle, memory_order_relaxed),
+            .created_ns = rec_clock_ns(clock, atomic_load_explicit(&comm->created, memory_order_relaxed)),
+            .device = atomic_load_explicit(&comm->device, memory_order_relaxed),
+            .color = atomic_load_explicit(&comm->color, memory_order_relaxed),
+            .made_by = atomic_load_explicit(&comm->made_by, memory_order_relaxed),
+            .async_error = atomic_load_explicit(&comm->async_error, memory_order_relaxed),
+        };
+        /* The name is written once, before the first version is published. */
+        memcpy(def->name, comm->name, sizeof(def->name) - 1);
+        atomic_thread_fence(memory_order_acquire);
+        if (atomic_load_explicit(&comm->version, memory_order_relaxed) == *version)
+            return true;
+    }
+    return false;
+}
+
+static void write_comms(struct rec_drain *drain, struct rec_writer *writer)
+{
+    const struct rec_live *live = &drain->live;
+    for (uint32_t i = 0; i < live->header->comm_count; i++) {
+        const struct rec_live_comm *comm = &live->comms[i];
+        struct comm_seen *seen = &drain->comms[i];
+        uint32_t version = atomic_load_explicit(&comm->version, memory_order_relaxed);
+        uint32_t error = atomic_load_explicit(&comm->async_error, memory_order_relaxed);
+        if (version == seen->version && error == seen->async_error)
+            continue;
+        struct rec_comm_def def;
+        if (!read_comm(comm, &version, &def, &drain->clock))
+            continue;
+        if (def.state == REC_LIVE_COMM_FREE)
+            def.state = REC_LIVE_COMM_DESTROYED;
+        rec_writer_comm(writer, &def);
+        if (def.id != seen->id || seen->version == 0)
+            *seen = (struct comm_seen){.id = def.id, .dying = seen->dying, .busy = seen->busy};
+        seen->version = version;
+        seen->async_error = def.async_error;
+    }
+}
+
+static void write_threads(struct rec_drain *drain, struct rec_writer *writer)
+{
+    const struct rec_live *live = &drain->live;
+    for (uint32_t i = 0; i < live->header->thread_count; i++) {
+        const struct rec_live_thread *thread = &live->threads[i];
+        struct thread_seen *seen = &drain->threads[i];
+        uint32_t id = atomic_load_explicit(&thread->id, memory_order_acquire);
+        if (id == 0 || (id == seen->id && memcmp(seen->name, thread->name, sizeof(seen->name)) == 0))
+            continue;
+        struct rec_thread_def def = {
+            .id = id,
+            .tid = atomic_load_explicit(&thread->tid, memory_order_relaxed),
+        };
+        memcpy(def.name, thread->name, sizeof(def.name) - 1);
+        rec_writer_thread(writer, &def);
+        if (id != seen->id)
+            seen->next = 0;
+        seen->id = id;
+        memcpy(seen->name, thread->name, sizeof(seen->name));
+    }
+}
+
+static void write_redops(struct rec_drain *drain, struct rec_writer *writer)
+{
+    const struct rec_live *live = &drain->live;
+    for (uint32_t i = 0; i < live->header->redop_count; i++) {
+        const struct rec_live_redop *redop = &live->redops[i];
+        if (drain->redops[i] || !atomic_load_explicit(&redop->used, memory_order_acquire))
+            continue;
+        struct rec_redop_def def = {
+            .redop = REC_REDOP_USER + i,
+            .dtype = redop->dtype,
+            .residence = redop->residence,
+            .comm = redop->comm_id,
+            .scalar = redop->scalar,
+            .hash = redop->hash,
+        };
+        rec_writer_redop(writer, &def);
+        drain->redops[i] = 1;
+    }
+}
+
+static void write_streams(struct rec_drain *drain, struct rec_writer *writer)
+{
+    const struct rec_live *live = &drain->live;
+    for (uint32_t i = 0; i < live->header->stream_count; i++) {
+        const struct rec_live_stream *stream = &live->streams[i];
+        if (drain->streams[i] || !atomic_load_explicit(&stream->used, memory_order_acquire))
+            continue;
+        struct rec_stream_def def = {.id = i, .device = stream->device, .handle = stream->handle};
+        rec_writer_stream(writer, &def);
+        drain->streams[i] = 1;
+    }
+}
+
+/* ---- open ops, counters, losses --------------------------------------------------------- */
+
+static void write_opens(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns, bool final)
+{
+    const struct rec_live *live = &drain->live;
+    uint32_t count = 0;
+    uint64_t key = 0;
+    for (uint32_t i = 0; i < live->header->thread_count; i++) {
+        uint32_t id = atomic_load_explicit(&live->threads[i].id, memory_order_acquire);
+        struct rec_slot slot;
+        if (id == 0 || id != drain->threads[i].id)
+            continue;
+        if (rec_live_open_op(live, i, &slot)) {
+            rec_live_to_op(live, &drain->clock, id, &slot, &drain->opens[count++]);
+            key = rec_mix64(key ^ rec_mix64(slot.ordinal + ((uint64_t)id << 40)));
+            /* Finished slots were taken before, so what lies between is lost, unless the thread
+             * went on in the meantime: then it is in its chunk and comes with the next step. */
+            if (final)
+                note_gap(drain, writer, time_ns, i, slot.ordinal);
+        } else if (final || drain->threads[i].gone) {
+            note_gap(drain, writer, time_ns, i,
+                     atomic_load_explicit(&live->threads[i].ordinal, memory_order_relaxed));
+        }
+    }
+    if (drain->opens_written && key == drain->opens_key)
+        return;
+    rec_writer_open_ops(writer, time_ns, drain->opens, count);
+    drain->opens_key = key;
+    drain->opens_written = true;
+}
+
+static void write_frontiers(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns)
+{
+    const struct rec_live *live = &drain->live;
+    for (uint32_t i = 0; i < live->header->comm_count; i++) {
+        const struct rec_live_comm *comm = &live->comms[i];
+        struct comm_seen *seen = &drain->comms[i];
+        if (seen->version == 0)
+            continue;
+        struct rec_frontier frontier = {
+            .comm = atomic_load_explicit(&comm->id, memory_order_relaxed),
+            .next_seq = atomic_load_explicit(&comm->next_seq, memory_order_relaxed),
+            .p2p_entered = atomic_load_explicit(&comm->p2p_entered, memory_order_relaxed),
+            .lost = atomic_load_explicit(&comm->lost, memory_order_relaxed),
+        };
+        if (frontier.next_seq == seen->next_seq && frontier.p2p_entered == seen->p2p_entered &&
+            frontier.lost == seen->lost)
+            continue;
+        rec_writer_frontier(writer, time_ns, &frontier);
+        seen->next_seq = frontier.next_seq;
+        seen->p2p_entered = frontier.p2p_entered;
+        seen->lost = frontier.lost;
+    }
+}
+
+static void write_unslotted(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns)
+{
+    uint64_t unslotted = atomic_load_explicit(&drain->live.header->unslotted, memory_order_relaxed);
+    if (unslotted <= drain->unslotted)
+        return;
+    struct rec_loss loss = {
+        .thread = REC_ID_NONE,
+        .count = unslotted - drain->unslotted,
+        .why = REC_LOSS_TABLE_FULL,
+    };
+    rec_writer_loss(writer, time_ns, &loss);
+    drain->unslotted = unslotted;
+}
+
+/* ---- after the flush -------------------------------------------------------------------- */
+
+static void free_chunk(struct rec_live_chunk *chunk, struct rec_drain_result *result)
+{
+    atomic_store_explicit(&chunk->done, 0, memory_order_relaxed);
+    atomic_store_explicit(&chunk->drained, 0, memory_order_relaxed);
+    /* Release: a claimer that sees owner 0 sees the counters at zero. */
+    atomic_store_explicit(&chunk->owner, 0, memory_order_release);
+    result->freed_chunks++;
+}
+
+/* A chunk is finished with when it is full, or when its thread had exited before this step began. */
+static void free_chunks(struct rec_drain *drain, struct rec_drain_result *result)
+{
+    const struct rec_live *live = &drain->live;
+    for (uint32_t i = 0; i < live->header->chunk_count; i++) {
+        struct rec_live_chunk *chunk = &live->chunks[i];
+        uint32_t owner = atomic_load_explicit(&chunk->owner, memory_order_acquire);
+        if (owner == 0) {
+            result->free_chunks++;
+            continue;
+        }
+        if (owner > live->header->thread_count)
+            continue;
+        uint32_t done = atomic_load_explicit(&chunk->done, memory_order_acquire);
+        if (done == atomic_load_explicit(&chunk->drained, memory_order_relaxed) &&
+            (done == REC_LIVE_CHUNK_SLOTS || drain->threads[owner - 1].gone)) {
+            free_chunk(chunk, result);
+            result->free_chunks++;
+        }
+    }
+}
+
+static void free_threads(struct rec_drain *drain)
+{
+    const struct rec_live *live = &drain->live;
+    for (uint32_t i = 0; i < live->header->thread_count; i++)
+        drain->threads[i].owns = false;
+    for (uint32_t i = 0; i < live->header->chunk_count; i++) {
+        uint32_t owner = atomic_load_explicit(&live->chunks[i].owner, memory_order_relaxed);
+        if (owner != 0 && owner <= live->header->thread_count)
+            drain->threads[owner - 1].owns = true;
+    }
+    for (uint32_t i = 0; i < live->header->thread_count; i++) {
+        struct thread_seen *seen = &drain->threads[i];
+        if (!seen->gone || seen->owns)
+            continue;
+        *seen = (struct thread_seen){0};
+        atomic_store_explicit(&live->threads[i].id, 0, memory_order_release);
+    }
+}
+
+static void free_comms(struct rec_drain *drain, struct rec_drain_result *result)
+{
+    const struct rec_live *live = &drain->live;
+    for (uint32_t i = 0; i < live->header->comm_count; i++)
+        if (drain->comms[i].dying && !drain->comms[i].busy) {
+            atomic_store_explicit(&live->comms[i].state, REC_LIVE_COMM_FREE, memory_order_release);
+            result->freed_comms = true;
+        }
+}
+
+/*
+ * No file, or one that cannot be written: the region is all there is. Keep a quarter of the
+ * ring free by giving up the oldest full chunks.
+ */
+static void recycle(struct rec_drain *drain, struct rec_drain_result *result)
+{
+    const struct rec_live *live = &drain->live;
+    uint32_t want = live->header->chunk_count / 4;
+    find_pending(drain);
+    for (uint32_t i = 0; i < drain->npending && result->free_chunks < want; i++) {
+        struct rec_live_chunk *chunk = &live->chunks[drain->pending[i].chunk];
+        uint32_t owner = atomic_load_explicit(&chunk->owner, memory_order_relaxed);
+        if (drain->pending[i].done < REC_LIVE_CHUNK_SLOTS && !drain->threads[owner - 1].gone)
+            continue;
+        result->given_up +=
+            drain->pending[i].done - atomic_load_explicit(&chunk->drained, memory_order_relaxed);
+        free_chunk(chunk, result);
+        result->free_chunks++;
+    }
+}
+
+static void advance(struct rec_drain *drain)
+{
+    for (uint32_t i = 0; i < drain->npending; i++)
+        atomic_store_explicit(&drain->live.chunks[drain->pending[i].chunk].drained, drain->pending[i].done,
+                              memory_order_release);
+}
+
+/* What was given to a writer that failed may be nowhere: give states and counters again. */
+static void forget(struct rec_drain *drain)
+{
+    drain->opens_written = false;
+    for (uint32_t i = 0; i < drain->live.header->comm_count; i++)
+        drain->comms[i].next_seq = UINT64_MAX;
+}
+
+enum rec_code rec_drain_step(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns,
+                             bool heartbeat, bool final, struct rec_drain_result *result,
+                             struct rec_error *err)
+{
+    *result = (struct rec_drain_result){0};
+    rec_live_clock_read(&drain->live, &drain->clock);
+    note_departed(drain);
+
+    enum rec_code code = REC_OK;
+    if (writer && drain->failing)
+        code = rec_writer_flush(writer, err);
+    if (writer && code == REC_OK) {
+        /* Finished slots are found first, so every definition they name is seen below. */
+        find_pending(drain);
+        write_comms(drain, writer);
+        write_threads(drain, writer);
+        write_redops(drain, writer);
+        write_streams(drain, writer);
+        for (uint32_t i = 0; i < drain->npending; i++)
+            result->ops += write_chunk(drain, writer, time_ns, &drain->pending[i]);
+        write_opens(drain, writer, time_ns, final);
+        write_frontiers(drain, writer, time_ns);
+        write_unslotted(drain, writer, time_ns);
+        if (heartbeat)
+            rec_writer_heartbeat(writer, time_ns);
+        code = rec_writer_flush(writer, err);
+    }
+    drain->failing = code != REC_OK;
+    if (writer && !drain->failing) {
+        advance(drain);
+        free_chunks(drain, result);
+        free_comms(drain, result);
+    } else {
+        forget(drain);
+        for (uint32_t i = 0; i < drain->live.header->chunk_count; i++)
+            result->free_chunks +=
+                atomic_load_explicit(&drain->live.chunks[i].owner, memory_order_relaxed) == 0;
+        recycle(drain, result);
+    }
+    free_threads(drain);
+    return code;
+}

@@ -1,0 +1,153 @@
+#include "rec/live.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Far above anything the recorder makes; keeps all size arithmetic away from overflow. */
+#define MAX_ENTRIES (UINT32_C(1) << 16)
+#define MAX_CHUNKS  (UINT32_C(1) << 20)
+
+static bool terminated(const char *text, size_t size)
+{
+    return memchr(text, '\0', size) != NULL;
+}
+
+/* Everything later code relies on: the layout is the one this version makes, strings end. */
+static enum rec_code check_header(const struct rec_live_header *header, uint64_t file_bytes, const char *path,
+                                  struct rec_error *err)
+{
+    if (header->magic != REC_LIVE_MAGIC)
+        return rec_error_set(err, REC_ERR_FORMAT, path, 0, "not a live region (or not finished being made)");
+    if (header->version != REC_LIVE_VERSION)
+        return rec_error_set(err, REC_ERR_VERSION, path, 0,
+                             "live region of version %u; this program reads %u", header->version,
+                             REC_LIVE_VERSION);
+    if (header->comm_count > MAX_ENTRIES || header->thread_count > MAX_ENTRIES ||
+        header->redop_count > MAX_ENTRIES || header->stream_count > MAX_ENTRIES ||
+        header->chunk_count > MAX_CHUNKS)
+        return rec_error_set(err, REC_ERR_CORRUPT, path, 0, "impossible table sizes");
+
+    struct rec_live_config config = {
+        .comms = header->comm_count,
+        .threads = header->thread_count,
+        .redops = header->redop_count,
+        .streams = header->stream_count,
+        .slots = header->chunk_count * REC_LIVE_CHUNK_SLOTS,
+        .tick_ns = header->tick_ns,
+    };
+    struct rec_live_header *want = malloc(sizeof(*want));
+    if (!want)
+        return rec_error_set(err, REC_ERR_NOMEM, path, 0, "no memory");
+    uint64_t bytes = rec_live_layout(&config, want);
+    bool same = header->header_bytes == want->header_bytes && header->chunk_slots == want->chunk_slots &&
+                header->comm_offset == want->comm_offset && header->thread_offset == want->thread_offset &&
+                header->redop_offset == want->redop_offset && header->stream_offset == want->stream_offset &&
+                header->mark_offset == want->mark_offset && header->chunk_offset == want->chunk_offset &&
+                header->slot_offset == want->slot_offset && header->total_bytes == bytes;
+    free(want);
+    if (!same)
+        return rec_error_set(err, REC_ERR_CORRUPT, path, 0, "the layout contradicts itself");
+    if (file_bytes < bytes)
+        return rec_error_set(err, REC_ERR_CORRUPT, path, file_bytes, "%llu bytes long, should be %llu",
+                             (unsigned long long)file_bytes, (unsigned long long)bytes);
+    if (!terminated(header->boot_id, sizeof(header->boot_id)) ||
+        !terminated(header->frec_dir, sizeof(header->frec_dir)) ||
+        !terminated(header->frec_name, sizeof(header->frec_name)) ||
+        atomic_load_explicit(&header->meta_bytes, memory_order_acquire) > REC_LIVE_META_BYTES)
+        return rec_error_set(err, REC_ERR_CORRUPT, path, 0, "a text in the header has no end");
+    return REC_OK;
+}
+
+static enum rec_code map_file(int fd, const char *path, bool writable, struct rec_live *live,
+                              struct rec_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return rec_error_set(err, REC_ERR_IO, path, 0, "%s", strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return rec_error_set(err, REC_ERR_FORMAT, path, 0, "not a regular file");
+    if (geteuid() != 0 && st.st_uid != geteuid())
+        return rec_error_set(err, REC_ERR_ARG, path, 0, "belongs to another user");
+    if ((uint64_t)st.st_size < sizeof(struct rec_live_header))
+        return rec_error_set(err, REC_ERR_FORMAT, path, 0, "too short for a live region");
+
+    uint64_t bytes = (uint64_t)st.st_size;
+    void *memory = mmap(NULL, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return rec_error_set(err, REC_ERR_IO, path, 0, "%s", strerror(errno));
+    enum rec_code code = check_header(memory, bytes, path, err);
+    if (code != REC_OK) {
+        munmap(memory, bytes);
+        return code;
+    }
+    rec_live_attach(live, memory);
+    live->bytes = bytes;
+    return REC_OK;
+}
+
+enum rec_code rec_live_map(const char *path, bool writable, struct rec_live *live, struct rec_error *err)
+{
+    /* O_NONBLOCK: a FIFO planted under this name must not block us. */
+    int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return rec_error_set(err, REC_ERR_IO, path, 0, "%s", strerror(errno));
+    enum rec_code code = map_file(fd, path, writable, live, err);
+    close(fd);
+    return code;
+}
+
+void rec_live_unmap(struct rec_live *live)
+{
+    if (live->header)
+        munmap(live->header, live->bytes);
+    *live = (struct rec_live){0};
+}
+
+static bool read_text(const char *path, char *buffer, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, buffer, size - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    buffer[n] = '\0';
+    return true;
+}
+
+bool rec_live_process_alive(const struct rec_live *live)
+{
+    const struct rec_live_header *header = live->header;
+    char text[1024];
+    if (!read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text)))
+        return false;
+    text[strcspn(text, "\n")] = '\0';
+    if (header->boot_id[0] && strcmp(text, header->boot_id) != 0)
+        return false;
+
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/stat", header->pid);
+    if (!read_text(path, text, sizeof(text)))
+        return false;
+    /* proc(5): field 2 is in parentheses and may hold anything, so count from the last one. */
+    const char *field = strrchr(text, ')');
+    if (!field || field[1] != ' ')
+        return false;
+    char state = field[2];
+    if (state == 'Z' || state == 'X')
+        return false;
+    field += 2;
+    for (int number = 3; number < 22 && field; number++) {
+        field = strchr(field, ' ');
+        if (field)
+            field++;
+    }
+    return field && strtoull(field, NULL, 10) == header->start_ticks;
+}

@@ -1,0 +1,55 @@
+/*
+ * From the live region into the file: what is new since the last step goes to a rec_writer.
+ *
+ * Two users: the recorder's drain thread, in the job, and recovery of a region whose process
+ * is gone. A drain belongs to one thread; the region may be written by the job's threads
+ * meanwhile. Nothing is allocated, no lock is taken, the only system calls are the writer's.
+ * A region is not trusted beyond what rec_live_map checked: indices are checked here.
+ *
+ * What a step does to the region, and only after the writer's flush has succeeded:
+ *   - raises chunk.drained;
+ *   - sets full, drained chunks free (and the rest of a thread that has exited);
+ *   - sets the entries of exited, drained threads free;
+ *   - turns destroyed or failed communicators to REC_LIVE_COMM_FREE once no record that names
+ *     them is left in the ring.
+ * When the file cannot be written, ops stay in the ring and later steps first try whether
+ * the writer works again; under pressure the oldest chunks are given up, so that the region
+ * always holds the newest ops.
+ */
+#ifndef REC_DRAIN_H
+#define REC_DRAIN_H
+
+#include "rec/live.h"
+#include "rec/writer.h"
+
+#pragma GCC visibility push(default)
+
+struct rec_drain;
+
+/* Bytes of 64-byte-aligned, zeroed memory that a drain of this region needs. */
+size_t rec_drain_bytes(const struct rec_live *live);
+
+/* live must stay mapped, and writable, as long as the drain is used. */
+struct rec_drain *rec_drain_init(void *memory, const struct rec_live *live);
+
+struct rec_drain_result {
+    uint64_t ops;         /* handed to the writer in this step */
+    uint64_t given_up;    /* ops that left the ring without reaching the file */
+    uint32_t free_chunks; /* after the step */
+    uint32_t freed_chunks;
+    bool freed_comms; /* at least one communicator entry became free */
+};
+
+/*
+ * One step. time_ns is the wall clock now. writer may be NULL (no file could be made): the
+ * ring is then only recycled. heartbeat asks for a heartbeat record. final says that no
+ * thread will write any more, so that losses at the end of each thread are known too.
+ * Returns the flush's result; result is always filled.
+ */
+enum rec_code rec_drain_step(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns,
+                             bool heartbeat, bool final, struct rec_drain_result *result,
+                             struct rec_error *err);
+
+#pragma GCC visibility pop
+
+#endif

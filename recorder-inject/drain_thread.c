@@ -1,0 +1,237 @@
+/*
+ * The one thread of the recorder: carries what is new from the live region to the trace file.
+ *
+ * It owns writer, drain and file. It blocks all signals and takes no lock that the application
+ * can hold: no allocation, no stdio, no dynamic linking; it waits only for its futex, with a
+ * time limit, and for the file system. Others talk to it through two words: asked (set by them,
+ * woken) and finished (set by it).
+ */
+#include "inject.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rec/drain.h"
+
+#define MIN_WAIT_MS  10
+#define MAX_WAIT_MS  250
+#define HEARTBEAT_NS UINT64_C(2000000000)
+#define STACK_BYTES  (256u << 10)
+
+enum { ASK_NOTHING = 0, ASK_FINISH };
+
+static struct {
+    void *memory;
+    size_t bytes;
+    struct rec_writer *writer; /* NULL: no file could be made */
+    struct rec_drain *drain;
+    uint64_t next_heartbeat_ns;
+    bool running;
+    _Atomic uint32_t asked;
+    _Atomic uint32_t finished;
+} self;
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
+{
+    struct timespec ts = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &ts, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* ---- one step ------------------------------------------------------------------------------- */
+
+static void publish_status(const struct rec_drain_result *result)
+{
+    struct rec_live_header *header = recorder.live.header;
+    struct rec_writer_status status = {0};
+    if (self.writer)
+        rec_writer_status(self.writer, &status);
+    atomic_store_explicit(&header->file_bytes, status.file_bytes, memory_order_relaxed);
+    atomic_store_explicit(&header->file_error, (uint32_t)status.error, memory_order_relaxed);
+    atomic_fetch_add_explicit(&header->file_lost, result->given_up, memory_order_relaxed);
+}
+
+static enum rec_code step(bool final, struct rec_drain_result *result)
+{
+    struct rec_live_header *header = recorder.live.header;
+    clock_refresh(&header->clock);
+    uint64_t now = real_now_ns();
+    bool heartbeat = now >= self.next_heartbeat_ns || now + 2 * HEARTBEAT_NS < self.next_heartbeat_ns;
+    if (heartbeat)
+        self.next_heartbeat_ns = now + HEARTBEAT_NS;
+    enum rec_code code = rec_drain_step(self.drain, self.writer, now, heartbeat, final, result, NULL);
+    /* Release: a claimer that reserves one of these finds a chunk whose owner is 0. */
+    atomic_fetch_add_explicit(&free_chunks, result->freed_chunks, memory_order_release);
+    if (result->freed_comms)
+        comm_release_freed();
+    publish_status(result);
+    atomic_store_explicit(&header->alive_ns, now, memory_order_relaxed);
+    return code;
+}
+
+/* ---- the end ---------------------------------------------------------------------------------- */
+
+static void write_end(void)
+{
+    const struct rec_live_end *source = &recorder.live.header->end;
+    struct rec_end end = {
+        .reason = atomic_load_explicit(&source->reason, memory_order_acquire),
+        .status = atomic_load_explicit(&source->status, memory_order_relaxed),
+        .signal = atomic_load_explicit(&source->signal, memory_order_relaxed),
+        .tid = atomic_load_explicit(&source->tid, memory_order_relaxed),
+        .fault = atomic_load_explicit(&source->fault, memory_order_relaxed),
+    };
+    rec_writer_end(self.writer, real_now_ns(), &end);
+}
+
+static void finish(void)
+{
+    struct rec_drain_result result;
+    enum rec_code code = step(true, &result);
+    if (self.writer) {
+        write_end();
+        enum rec_code closed = rec_writer_close(self.writer, NULL);
+        /* Everything is in the file: the region has nothing to add. */
+        if (code == REC_OK && closed == REC_OK && recorder.live_path[0])
+            unlink(recorder.live_path);
+    }
+    atomic_store_explicit(&self.finished, 1, memory_order_release);
+    futex_wake(&self.finished);
+}
+
+void drain_finish(uint64_t wait_ms)
+{
+    if (atomic_exchange_explicit(&self.asked, ASK_FINISH, memory_order_release) == ASK_FINISH)
+        return;
+    if (!self.running) {
+        finish();
+        return;
+    }
+    futex_wake(&self.asked);
+    uint64_t deadline = monotonic_now_ns() + wait_ms * 1000000;
+    for (uint64_t now = 0; (now = monotonic_now_ns()) < deadline;) {
+        if (atomic_load_explicit(&self.finished, memory_order_acquire))
+            return;
+        futex_wait(&self.finished, 0, (deadline - now) / 1000000 + 1);
+    }
+}
+
+/* ---- the thread --------------------------------------------------------------------------------- */
+
+/* Sooner when an eighth of the ring came in one interval, later when it was little. */
+static uint64_t next_wait(uint64_t wait, const struct rec_drain_result *result)
+{
+    const struct rec_live_header *header = recorder.live.header;
+    uint64_t capacity = (uint64_t)header->chunk_count * REC_LIVE_CHUNK_SLOTS;
+    if (result->ops > capacity / 8)
+        wait /= 2;
+    else if (result->ops < capacity / 32)
+        wait += wait / 2;
+    return wait < MIN_WAIT_MS ? MIN_WAIT_MS : wait > MAX_WAIT_MS ? MAX_WAIT_MS : wait;
+}
+
+static void *run(void *unused)
+{
+    (void)unused;
+    uint64_t wait = MIN_WAIT_MS;
+    for (;;) {
+        futex_wait(&self.asked, ASK_NOTHING, wait);
+        if (atomic_load_explicit(&self.asked, memory_order_acquire) == ASK_FINISH) {
+            finish();
+            return NULL;
+        }
+        struct rec_drain_result result;
+        step(false, &result);
+        wait = next_wait(wait, &result);
+    }
+}
+
+static bool start_thread(void)
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    /* A program with a lot of thread-local data needs more than we think is enough. */
+    int error = pthread_create(&thread, &attributes, run, NULL);
+    if (error == EINVAL) {
+        pthread_attr_setstacksize(&attributes, 8u << 20);
+        error = pthread_create(&thread, &attributes, run, NULL);
+    }
+    pthread_attr_destroy(&attributes);
+    if (error == 0)
+        pthread_setname_np(thread, "frec-drain");
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0;
+}
+
+/* <host>-<pid>, and with the process's random number when that exists already. */
+static void open_file(void *memory, const struct rec_writer_config *settings)
+{
+    struct rec_live_header *header = recorder.live.header;
+    if (!options.dir[0] || !make_directories(options.dir)) {
+        verbose("%s: cannot be used as FREC_DIR: %s", options.dir, strerror(errno));
+        return;
+    }
+    char stem[384];
+    struct rec_error error = {0};
+    const char *meta = header->meta;
+    size_t meta_bytes = atomic_load_explicit(&header->meta_bytes, memory_order_relaxed);
+    for (int attempt = 0; attempt < 2; attempt++) {
+        if (attempt == 0)
+            snprintf(stem, sizeof(stem), "%s-%d", meta_host(), (int)recorder.pid);
+        else
+            snprintf(stem, sizeof(stem), "%s-%d-%016llx", meta_host(), (int)recorder.pid,
+                     (unsigned long long)recorder.proc_uid);
+        struct rec_writer *writer = rec_writer_init(memory, settings);
+        if (rec_writer_open(writer, options.dir, stem, meta, meta_bytes, &error) == REC_OK) {
+            self.writer = writer;
+            snprintf(header->frec_name, sizeof(header->frec_name), "%s.frec", stem);
+            return;
+        }
+    }
+    verbose("%s: %s", error.path, error.text);
+}
+
+void drain_start(void)
+{
+    const struct rec_writer_config settings = {.tick_ns = options.tick_ns, .max_bytes = options.max_bytes};
+    size_t writer_bytes = (rec_writer_bytes(&settings) + 63) & ~(size_t)63;
+    self.bytes = writer_bytes + rec_drain_bytes(&recorder.live);
+    self.memory = mmap(NULL, self.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (self.memory == MAP_FAILED) {
+        self.memory = NULL;
+        atomic_store_explicit(&self.asked, ASK_FINISH, memory_order_relaxed);
+        verbose("no memory for the trace writer: only the live region is kept");
+        return;
+    }
+    open_file(self.memory, &settings);
+    self.drain = rec_drain_init((char *)self.memory + writer_bytes, &recorder.live);
+    self.running = start_thread();
+    if (!self.running)
+        verbose("no thread for draining: the trace is written at exit only");
+}
+
+void drain_forget(void)
+{
+    if (self.writer)
+        rec_writer_abandon(self.writer);
+    if (self.memory)
+        munmap(self.memory, self.bytes);
+    memset(&self, 0, sizeof(self));
+}

@@ -1,0 +1,89 @@
+#include "inject.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+struct recorder recorder;
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+
+__attribute__((constructor)) static void loaded(void)
+{
+    config_note_cwd();
+}
+
+static void note_nccl(void)
+{
+    typedef int version_fn(int *version);
+    int version = 0;
+    version_fn *get_version = (version_fn *)(uintptr_t)real_symbol("ncclGetVersion");
+    if (get_version && get_version(&version) == 0)
+        recorder.nccl_version = version;
+}
+
+static void write_meta(void)
+{
+    struct rec_live_header *header = recorder.live.header;
+    size_t bytes = meta_write(header->meta, sizeof(header->meta));
+    strcpy(header->frec_dir, options.dir);
+    atomic_store_explicit(&header->meta_bytes, (uint32_t)bytes, memory_order_release);
+}
+
+static bool start(void)
+{
+    config_read();
+    if (options.disable)
+        return false;
+    recorder.pid = getpid();
+    recorder.start_ns = real_now_ns();
+    if (getrandom(&recorder.proc_uid, sizeof(recorder.proc_uid), GRND_NONBLOCK) !=
+        (ssize_t)sizeof(recorder.proc_uid))
+        recorder.proc_uid = rec_mix64(recorder.start_ns ^ ((uint64_t)recorder.pid << 40));
+    note_nccl();
+    if (!region_make()) {
+        verbose("no memory for the live region; recording nothing");
+        return false;
+    }
+    atomic_store_explicit(&free_chunks, recorder.live.header->chunk_count, memory_order_relaxed);
+    write_meta();
+    drain_start();
+    fork_hooks_install();
+    exit_hooks_install();
+    return true;
+}
+
+bool recorder_start(void)
+{
+    int state = atomic_load_explicit(&recorder.state, memory_order_acquire);
+    if (state != RECORDER_NEW)
+        return state == RECORDER_ON;
+    pthread_mutex_lock(&start_lock);
+    state = atomic_load_explicit(&recorder.state, memory_order_relaxed);
+    if (state == RECORDER_NEW) {
+        state = start() ? RECORDER_ON : RECORDER_OFF;
+        atomic_store_explicit(&recorder.state, state, memory_order_release);
+    }
+    pthread_mutex_unlock(&start_lock);
+    return state == RECORDER_ON;
+}
+
+void recorder_forget(void)
+{
+    bool on = atomic_load_explicit(&recorder.state, memory_order_relaxed) == RECORDER_ON;
+    pthread_mutex_init(&start_lock, NULL);
+    slow_lock_forget();
+    if (!on)
+        return;
+    drain_forget();
+    threads_forget();
+    registry_forget();
+    tables_forget();
+    identity_forget();
+    munmap(recorder.live.header, recorder.live.bytes);
+    memset(&recorder.live, 0, sizeof(recorder.live));
+    recorder.start_ticks = 0;
+    atomic_store_explicit(&recorder.state, RECORDER_NEW, memory_order_relaxed);
+}

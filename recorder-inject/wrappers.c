@@ -1,0 +1,91 @@
+/*
+ * One exported wrapper per row of nccl-api.def: look up the real function, decide whether to
+ * record, open the op, call NCCL, close the op. What a role opens and closes stands below, as a
+ * pair of macros; data ops are inlined, the rest is in calls.c.
+ */
+#include "calls.h"
+
+enum { NONE = -1 };
+
+#define OPEN_COLL(kind, count, datatype, redop, root, comm, stream)                                          \
+    struct call call;                                                                                        \
+    coll_open(thread, &call, REC_##kind, count, (unsigned)(datatype), (int)(redop), root, comm, stream);
+#define CLOSE_COLL(...) op_close(thread, &call, result);
+
+#define OPEN_P2P(kind, count, datatype, peer, comm, stream)                                                  \
+    struct call call;                                                                                        \
+    p2p_open(thread, &call, REC_##kind, count, (unsigned)(datatype), peer, comm, stream);
+#define CLOSE_P2P(...) op_close(thread, &call, result);
+
+#define OPEN_CALL(kind, comm, count, peer)                                                                   \
+    struct call call;                                                                                        \
+    call_open(thread, &call, REC_##kind, comm, count, peer);
+#define CLOSE_CALL(...) op_close(thread, &call, result);
+
+#define OPEN_TEARDOWN(kind, comm) OPEN_CALL(kind, comm, 0, NONE)
+#define CLOSE_TEARDOWN(...)       op_close(thread, &call, result);
+
+#define OPEN_INIT(kind, out, nranks, id, rank, settings)                                                     \
+    struct call call;                                                                                        \
+    init_open(thread, &call, REC_##kind, nranks, id, rank, settings);
+#define CLOSE_INIT(kind, out, ...) init_close(thread, &call, out, result);
+
+#define OPEN_INIT_ALL(out, ndev, devices)                                                                    \
+    struct call call;                                                                                        \
+    init_all_open(thread, &call, ndev, devices);
+#define CLOSE_INIT_ALL(out, ndev, devices) init_all_close(thread, &call, out, ndev, result);
+
+#define OPEN_SPLIT(comm, color, key, out, settings)                                                          \
+    struct child child;                                                                                      \
+    split_open(thread, &child, comm, color, key);
+#define CLOSE_SPLIT(comm, color, key, out, settings) child_close(thread, &child, out, settings, result);
+
+#define OPEN_SHRINK(comm, excluded, count, out, settings, flags)                                             \
+    struct child child;                                                                                      \
+    shrink_open(thread, &child, comm, excluded, count, flags);
+#define CLOSE_SHRINK(comm, excluded, count, out, settings, flags)                                            \
+    child_close(thread, &child, out, settings, result);
+
+#define OPEN_RELEASE(kind, comm)                                                                             \
+    struct call call;                                                                                        \
+    release_open(thread, &call, REC_##kind, comm);
+#define CLOSE_RELEASE(kind, comm) release_close(thread, &call, comm, result);
+
+#define OPEN_ASYNC_ERROR(comm, error)                                                                        \
+    struct call call;                                                                                        \
+    async_error_open(thread, &call);
+#define CLOSE_ASYNC_ERROR(comm, error) async_error_close(thread, &call, comm, error, result);
+
+#define OPEN_GROUP_START()  group_start_open(thread);
+#define CLOSE_GROUP_START() group_start_close(thread, result);
+
+#define OPEN_GROUP_END(kind)                                                                                 \
+    struct call call;                                                                                        \
+    group_end_open(thread, &call, REC_##kind);
+#define CLOSE_GROUP_END(kind) group_end_close(thread, &call, result);
+
+#define OPEN_REDOP_CREATE(op, scalar, datatype, residence, comm)                                             \
+    OPEN_CALL(RED_OP_CREATE_PRE_MUL_SUM, comm, 0, NONE)
+#define CLOSE_REDOP_CREATE(op, scalar, datatype, residence, comm)                                            \
+    redop_create_close(thread, &call, op, scalar, datatype, residence, result);
+
+#define OPEN_REDOP_DESTROY(op, comm)                                                                         \
+    OPEN_CALL(RED_OP_DESTROY, comm, 0, NONE)                                                                 \
+    redop_destroyed(call.comm, (int)(op));
+#define CLOSE_REDOP_DESTROY(...) op_close(thread, &call, result);
+
+#define NCCL_API(name, since, params, args, role)                                                            \
+    PUBLIC ncclResult_t name params;                                                                         \
+    PUBLIC ncclResult_t name params                                                                          \
+    {                                                                                                        \
+        typedef ncclResult_t real_fn params;                                                                 \
+        real_fn *real = (real_fn *)(uintptr_t)real_function(API_##name);                                     \
+        if (unlikely(!real))                                                                                 \
+            return ncclInvalidUsage;                                                                         \
+        struct thread *thread = &self_thread;                                                                \
+        if (unlikely(!call_admit(thread, __builtin_return_address(0))))                                      \
+            return real args;                                                                                \
+        OPEN_##role ncclResult_t result = real args;                                                         \
+        CLOSE_##role return result;                                                                          \
+    }
+#include "nccl-api.def"

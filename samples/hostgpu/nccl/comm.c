@@ -29,6 +29,7 @@ ncclResult_t lab_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t id, co
     c->blocking = c->config.blocking != 0; /* undefined means blocking */
     c->region.fd = -1;
     pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->idle, NULL);
     *out = c;
     return ncclSuccess;
 }
@@ -46,6 +47,7 @@ void lab_comm_unref(ncclComm_t c)
     lab_region_unmap(&c->region);
     hg_fence_unref(c->last_done);
     pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->idle);
     free(c->redops);
     free(c->sources);
     free(c->out);
@@ -75,16 +77,24 @@ bool lab_comm_is_stopped(const struct ncclComm *c)
 void lab_comm_abort(ncclComm_t c)
 {
     atomic_store(&c->aborted, true);
-    if (c->region.base)
+    if (atomic_load(&c->is_mapped))
         lab_bell_ring(c, c->rank);
 }
 
 void lab_comm_revoke(ncclComm_t c)
 {
     atomic_store(&c->revoked, true);
-    if (c->region.base)
+    if (atomic_load(&c->is_mapped))
         lab_bell_ring(c, c->rank);
     lab_comm_drain(c);
+}
+
+void lab_comm_wait_jobs(ncclComm_t c)
+{
+    pthread_mutex_lock(&c->lock);
+    while (c->jobs)
+        pthread_cond_wait(&c->idle, &c->lock);
+    pthread_mutex_unlock(&c->lock);
 }
 
 void lab_comm_drain(ncclComm_t c)
@@ -138,6 +148,7 @@ ncclResult_t lab_comm_join(ncclComm_t c)
     ncclResult_t result = lab_region_open(&c->region, c->id, c->nranks);
     if (result != ncclSuccess)
         return result;
+    atomic_store(&c->is_mapped, true);
     struct lab_rank_words *me = lab_region_rank(&c->region, c->rank);
     atomic_store(&me->joined, 1);
     ring_others(c);

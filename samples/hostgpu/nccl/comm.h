@@ -74,6 +74,7 @@ struct ncclComm {
     bool blocking;
     ncclConfig_t config; /* for children that give none; its strings are not kept */
     struct lab_region region;
+    atomic_bool is_mapped; /* the region is there and its bell can be rung */
 
     atomic_bool aborted;                 /* all waits of this rank end */
     const _Atomic(bool) *parent_aborted; /* while a child is being made */
@@ -82,6 +83,8 @@ struct ncclComm {
 
     /* Host side, under lock. */
     pthread_mutex_t lock;
+    pthread_cond_t idle;        /* no job is running */
+    int jobs;                   /* running in the background */
     CUstream last_stream;       /* of the latest launch; only compared, never used */
     struct hg_fence *last_done; /* of the latest launch */
     unsigned op_count;
@@ -121,6 +124,8 @@ bool lab_comm_is_stopped(const struct ncclComm *comm);
 void lab_comm_abort(ncclComm_t comm);
 /* Ends its operations and returns when they have ended. */
 void lab_comm_revoke(ncclComm_t comm);
+/* Returns when no background job is running on the comm. */
+void lab_comm_wait_jobs(ncclComm_t comm);
 /* Returns when the launches made so far are over, as they are soon after an abort. */
 void lab_comm_drain(ncclComm_t comm);
 /* ncclInvalidArgument if the handle is no communicator. `name` is the public function, for the message. */

@@ -72,12 +72,22 @@ static void *job_main(void *argument)
     return NULL;
 }
 
-/* Nobody waits for it: the asynchronous result of its communicator tells. */
+static void count_job(struct ncclComm *comm, int change)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->jobs += change;
+    if (!comm->jobs)
+        pthread_cond_broadcast(&comm->idle);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* The asynchronous result of its communicator tells how it goes. */
 static void *background_main(void *argument)
 {
     struct lab_job *job = argument;
     job_main(job);
     atomic_store(&job->state->async_result, job->result);
+    count_job(job->state, -1);
     free_job(job);
     return NULL;
 }
@@ -85,9 +95,11 @@ static void *background_main(void *argument)
 static ncclResult_t start_background(struct lab_job *job)
 {
     pthread_t thread;
+    count_job(job->state, 1);
     atomic_store(&job->state->async_result, ncclInProgress);
     if (pthread_create(&thread, NULL, background_main, job)) {
         atomic_store(&job->state->async_result, ncclSystemError);
+        count_job(job->state, -1);
         free_job(job);
         return lab_error(ncclSystemError, "no thread for a communicator job");
     }

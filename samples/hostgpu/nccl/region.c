@@ -214,8 +214,10 @@ ncclResult_t lab_region_unlink(struct lab_region *r)
 
 void lab_region_close_file(struct lab_region *r)
 {
-    if (r->fd >= 0)
-        close(r->fd);
+    if (r->fd < 0)
+        return;
+    flock(r->fd, LOCK_UN); /* closing does not: the mapping keeps the open file alive, and its lock */
+    close(r->fd);
     r->fd = -1;
 }
 

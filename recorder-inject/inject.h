@@ -111,6 +111,7 @@ bool make_directories(const char *path);
 void meta_identity(void);
 size_t meta_write(char *out, size_t size);
 const char *meta_host(void);
+uint64_t meta_start_ticks(void); /* field 22 of /proc/self/stat */
 
 /* ---- real.c: the intercepted library ---------------------------------------------------- */
 

@@ -105,7 +105,7 @@ static size_t read_file(const char *path, char *out, size_t size)
     return length;
 }
 
-static uint64_t start_ticks(void)
+uint64_t meta_start_ticks(void)
 {
     char text[1024];
     read_file("/proc/self/stat", text, sizeof(text));
@@ -133,8 +133,6 @@ void meta_identity(void)
     struct rec_live_header *header = recorder.live.header;
     read_file("/proc/sys/kernel/random/boot_id", header->boot_id, sizeof(header->boot_id));
     header->boot_id[strcspn(header->boot_id, "\n")] = '\0';
-    if (recorder.start_ticks == 0)
-        recorder.start_ticks = start_ticks();
     header->start_ticks = recorder.start_ticks;
 }
 

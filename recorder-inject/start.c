@@ -38,6 +38,7 @@ static bool start(void)
     if (options.disable)
         return false;
     recorder.pid = getpid();
+    recorder.start_ticks = meta_start_ticks();
     recorder.start_ns = real_now_ns();
     if (getrandom(&recorder.proc_uid, sizeof(recorder.proc_uid), GRND_NONBLOCK) !=
         (ssize_t)sizeof(recorder.proc_uid))
@@ -84,6 +85,5 @@ void recorder_forget(void)
     identity_forget();
     munmap(recorder.live.header, recorder.live.bytes);
     memset(&recorder.live, 0, sizeof(recorder.live));
-    recorder.start_ticks = 0;
     atomic_store_explicit(&recorder.state, RECORDER_NEW, memory_order_relaxed);
 }

@@ -87,7 +87,7 @@ class Recording:
             for name, value in variables.items():
                 command += ["--env", f"{rank}:{name}={value}"]
         done = subprocess.run([str(c) for c in [*command, "--", *argv]], env=self.env(**(env or {})),
-                              capture_output=True, text=True, timeout=timeout + 60)
+                              capture_output=True, text=True, timeout=timeout + 60, cwd=self.root)
         return _read_ranks(Job(done.returncode, done.stdout, done.stderr))
 
     def run_script(self, ranks, text, **options):

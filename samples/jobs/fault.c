@@ -1,5 +1,6 @@
 #include "fault.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,10 +10,10 @@
 
 #include "job.h"
 
-enum fault_what { COUNT, OP, REDOP, ROOT, DTYPE, SKIP, EXTRA, SWAP, SLEEP, KILL, CRASH, EXIT };
+enum fault_what { COUNT, OP, REDOP, ROOT, DTYPE, SKIP, EXTRA, SWAP, SLEEP, KILL, CRASH, EXIT, LEAK };
 
-static const char *const what_names[] = {"count", "op",   "redop", "root", "dtype", "skip",
-                                         "extra", "swap", "sleep", "kill", "crash", "exit"};
+static const char *const what_names[] = {"count", "op",    "redop", "root",  "dtype", "skip", "extra",
+                                         "swap",  "sleep", "kill",  "crash", "exit",  "leak"};
 
 static struct fault {
     enum fault_what what;
@@ -176,6 +177,10 @@ static size_t apply_one(const struct fault *fault, struct train_op *ops, size_t 
         return n;
     case CRASH:
         crash();
+        return n;
+    case LEAK:
+        while (open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0)
+            ;
         return n;
     case EXIT:
         exit(fault->number < 0 ? 0 : (int)fault->number);

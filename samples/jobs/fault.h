@@ -7,6 +7,7 @@
  *   skip  extra  swap                leave it out, issue it twice, exchange it with the next one
  *   sleep:ms=N                       stay outside NCCL before it, as in a data loader; no ms: for ever
  *   kill:sig=N  crash  exit:status=N end the process before it
+ *   leak                             use up all file descriptors
  *
  * at counts the data ops of the process from 0; every=M repeats the fault each M ops after
  * that. rank is FIRST or FIRST-LAST and all ranks when absent.

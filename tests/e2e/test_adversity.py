@@ -112,29 +112,33 @@ def test_no_permission(plain):
         assert not list(recording.traces.iterdir())
 
 
-def with_descriptors(recording, limit, shim):
-    return recording.run(RANKS, ["prlimit", f"--nofile={limit}", harness.FR_TRAIN, *ARGUMENTS], shim=shim)
-
-
 @pytest.mark.skipif(not shutil.which("prlimit"), reason="needs prlimit")
-def test_no_descriptors_left(plain):
-    """As many descriptors as the job itself needs, and none more."""
-    def enough(limit):
-        with harness.Recording() as recording:
-            return with_descriptors(recording, limit, shim=False).status == 0
+class TestDescriptors:
+    def run(self, recording, limit, *arguments, shim=True):
+        return recording.run(RANKS, ["prlimit", f"--nofile={limit}", harness.FR_TRAIN, *ARGUMENTS, *arguments],
+                             shim=shim)
 
-    least = next(limit for limit in range(4, 64) if enough(limit))
-    for limit in range(least, least + 4):
+    def test_as_many_as_the_job_needs_and_one(self, plain):
+        """The recorder keeps one descriptor, its trace's, and needs no second one at any time."""
+        def enough(limit):
+            with harness.Recording() as recording:
+                return self.run(recording, limit, shim=False).status == 0
+
+        least = next(limit for limit in range(4, 64) if enough(limit))
         with harness.Recording() as recording:
-            job = with_descriptors(recording, limit, shim=True)
-            assert_same(job, plain)
+            assert_same(self.run(recording, least + 1), plain)
+
+    def test_none_left_after_a_while(self, plain):
+        with harness.Recording() as recording:
+            assert_same(self.run(recording, 64, "--fault", "leak:at=100"), plain)
+            assert len(list(recording.traces.glob("*.frec"))) == RANKS
 
 
 def test_tiny_ring_counts_its_losses(plain):
     """Ring slots for a fraction of the ops between two wake-ups: losses, but no wait and no wrong count."""
     with harness.Recording() as recording:
         job = recording.run(RANKS, [harness.FR_TRAIN, *ARGUMENTS, "--count-file", recording.root / "count"],
-                            env={"FREC_SLOTS": "1"})
+                            env={"FREC_RING_SLOTS": "128"})
         assert_same(job, plain)
         _, document = recording.analyze()
         recorded = sum(c["op"] in harness.COUNTED_OPS for c in recording.dump())

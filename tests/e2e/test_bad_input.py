@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import struct
+import zlib
 
 import pytest
 
@@ -66,10 +68,10 @@ class TestBadInput:
     def test_newer_major_version(self, program, recorded, tmp_path):
         path = next(recorded[0].glob("*.frec"))
         data = bytearray(path.read_bytes())
-        offset = harness.VERSION_OFFSET
-        data[offset] += 1
+        struct.pack_into("<H", data, 8, struct.unpack_from("<H", data, 8)[0] + 1)
+        struct.pack_into("<I", data, 60, zlib.crc32(data[:60]))
         (tmp_path / path.name).write_bytes(data)
-        assert_refused(harness.tool(program, tmp_path / path.name), "version")
+        assert_refused(harness.tool(program, tmp_path / path.name), "newer")
 
     def test_every_truncation_is_survived(self, program, recorded, tmp_path):
         source = next(recorded[0].glob("*.frec"))

@@ -1,3 +1,4 @@
+#include "rec/event.h"
 #include "rec/model.h"
 
 #include <string.h>
@@ -143,4 +144,14 @@ uint64_t rec_signature(unsigned kind, uint64_t count, unsigned dtype, uint64_t r
     if (flags & REC_KF_ROOT)
         h = rec_mix64(h ^ ((uint64_t)(uint32_t)root + 0x300u));
     return h;
+}
+
+const char *rec_loss_why_name(unsigned why)
+{
+    static const char *const names[] = {
+        [REC_LOSS_RING_FULL] = "ring_full",   [REC_LOSS_WRITE] = "write",
+        [REC_LOSS_ROTATED] = "rotated",       [REC_LOSS_DAMAGED] = "damaged",
+        [REC_LOSS_TABLE_FULL] = "table_full",
+    };
+    return why < sizeof(names) / sizeof(names[0]) ? names[why] : NULL;
 }

@@ -508,6 +508,7 @@ struct job_process *job_process_new(struct job_source *source)
     memcpy(pub->exe, meta->exe, sizeof(pub->exe));
     pub->start_ns = pub->last_ns = meta->start_ns;
     pub->path = process->source.nparts ? process->source.parts[0].path : process->source.live;
+    pub->live_path = process->source.live;
     return process;
 }
 

@@ -84,7 +84,7 @@ enum rec_loss_why {
     REC_LOSS_DAMAGED = 4,    /* reader: file damaged here */
     REC_LOSS_TABLE_FULL = 5, /* more communicators or threads than the tables hold */
 };
-const char *rec_loss_why_name(unsigned why);
+const char *rec_loss_why_name(unsigned why); /* "ring_full" …; NULL when unknown */
 
 struct rec_frame {
     uint32_t module; /* index into rec_stall.modules; REC_ID_NONE = not in any file */

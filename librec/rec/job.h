@@ -70,7 +70,8 @@ struct rec_process {
     bool damaged;         /* something in the file was unreadable */
     bool torn_tail;
     bool has_file, has_live;
-    const char *path; /* of the first part, or of the live region */
+    const char *path;      /* of the first part, or of the live region */
+    const char *live_path; /* of the live region; NULL = none found */
 
     uint32_t nopen; /* calls that had not returned at last_ns */
     const struct rec_op *open;

@@ -1,0 +1,132 @@
+#include <string.h>
+
+#include "dump.h"
+#include "out.h"
+
+struct rec_job *dump_open(const struct dump_options *options)
+{
+    struct rec_job *job;
+    struct rec_error err = {0};
+    enum rec_code code = rec_job_open(options->paths, options->npaths, &options->job, &job, &err);
+    if (code == REC_OK)
+        return job;
+    if (code != REC_ERR_MIXED) {
+        fr_error(&err);
+        return NULL;
+    }
+    fr_errorf(options->paths[0], "%s (--job ID, or --job latest)", err.text);
+    size_t count;
+    const struct rec_job_info *jobs = rec_job_candidates(job, &count);
+    for (size_t i = 0; i < count; i++) {
+        char id[512], source[128], start[64];
+        fprintf(stderr, "  %s  (%s, %s, %u %s)\n", fr_clean(id, sizeof(id), jobs[i].id),
+                fr_clean(source, sizeof(source), jobs[i].source),
+                dump_date(jobs[i].start_ns, start, sizeof(start)), jobs[i].processes,
+                jobs[i].processes == 1 ? "process" : "processes");
+    }
+    rec_job_close(job);
+    return NULL;
+}
+
+static bool comm_wanted(const char *wanted, const struct rec_process *process, uint32_t comm_id)
+{
+    const struct rec_member *member = rec_process_member(process, comm_id);
+    if (!member)
+        return false;
+    const char *name = member->comm->name;
+    if (name[0] && strcmp(name, wanted) == 0)
+        return true;
+    char uid[17];
+    size_t length = strlen(wanted);
+    snprintf(uid, sizeof(uid), "%016llx", (unsigned long long)member->def.uid);
+    return member->def.uid && length >= 4 && strncasecmp(uid, wanted, length) == 0;
+}
+
+static bool op_wanted(const struct dump_options *options, const struct rec_process *process,
+                      const struct rec_op *op)
+{
+    return (options->any_kind || options->kinds[op->kind]) &&
+           (!options->comm || comm_wanted(options->comm, process, op->comm));
+}
+
+/* Open calls come at the end of their process, from what the job found. */
+static void print_open(const struct dump_options *options, const struct dump_printer *printer,
+                       const struct rec_process *process, const struct rec_scan_filter *filter)
+{
+    for (uint32_t i = 0; i < process->nopen; i++)
+        if (op_wanted(options, process, &process->open[i]) &&
+            (filter->to_ns == 0 || process->open[i].enter_ns <= filter->to_ns))
+            printer->op(process, &process->open[i]);
+}
+
+static int print_process(const struct dump_options *options, const struct dump_printer *printer,
+                         const struct rec_job *job, const struct rec_process *process,
+                         const struct rec_scan_filter *filter)
+{
+    struct rec_scan *scan;
+    struct rec_error err = {0};
+    struct rec_event event;
+    if (rec_scan_open(job, process, filter, &scan, &err) != REC_OK)
+        return fr_error(&err);
+    if (printer->process)
+        printer->process(job, process);
+    enum rec_code code;
+    while ((code = rec_scan_next(scan, &event, &err)) == REC_OK && !out_failed()) {
+        if (event.type == REC_EV_OP) {
+            if (op_wanted(options, process, &event.u.op))
+                printer->op(process, &event.u.op);
+        } else if (options->all && printer->record) {
+            printer->record(process, &event);
+        }
+    }
+    if (code == REC_END || code == REC_OK)
+        print_open(options, printer, process, filter);
+    rec_scan_close(scan);
+    return code == REC_OK || code == REC_END ? 0 : fr_error(&err);
+}
+
+static int parse_filter(const struct dump_options *options, const struct rec_job *job,
+                        struct rec_scan_filter *filter)
+{
+    uint64_t day = rec_job_info(job)->start_ns;
+    *filter = (struct rec_scan_filter){0};
+    if (options->from && !dump_parse_time(options->from, day, &filter->from_ns))
+        return fr_usage_error("--from: not a time: %s", options->from);
+    if (options->to && !dump_parse_time(options->to, day, &filter->to_ns))
+        return fr_usage_error("--to: not a time: %s", options->to);
+    return 0;
+}
+
+static bool rank_wanted(const struct dump_options *options, const struct rec_process *process)
+{
+    return options->ranks.count == 0 ||
+           (process->rank >= 0 && fr_ranges_has(&options->ranks, (uint32_t)process->rank));
+}
+
+int dump_calls(const struct dump_options *options)
+{
+    static const struct dump_printer *const printers[] = {
+        [DUMP_TEXT] = &dump_text, [DUMP_JSON] = &dump_json, [DUMP_CSV] = &dump_csv};
+    const struct dump_printer *printer = printers[options->mode];
+    struct rec_job *job = dump_open(options);
+    if (!job)
+        return FR_EXIT_ERROR;
+    size_t count;
+    const char *const *warnings = rec_job_warnings(job, &count);
+    for (size_t i = 0; i < count; i++)
+        fr_errorf(NULL, "%s", warnings[i]);
+    struct rec_scan_filter filter;
+    int status = parse_filter(options, job, &filter);
+    struct rec_process *const *processes = rec_job_processes(job, &count);
+    bool any = false;
+    for (size_t i = 0; i < count && status == 0 && !out_failed(); i++) {
+        if (!rank_wanted(options, processes[i]))
+            continue;
+        any = true;
+        status = print_process(options, printer, job, processes[i], &filter);
+    }
+    if (status == 0 && !any)
+        status = fr_errorf(options->paths[0], "no trace of these ranks");
+    rec_job_close(job);
+    return status;
+}

@@ -1,0 +1,182 @@
+#include <string.h>
+#include <time.h>
+
+#include "dump.h"
+#include "out.h"
+#include "rec/live.h"
+#include "row.h"
+
+#define NS_PER_S UINT64_C(1000000000)
+
+/* "04:20:05.123456" local; the last second is remembered. */
+static const char *clock_text(uint64_t ns)
+{
+    static uint64_t known = UINT64_MAX;
+    static char second[16];
+    static char text[24];
+    if (ns == 0)
+        return "-";
+    if (ns / NS_PER_S != known) {
+        time_t seconds = (time_t)(ns / NS_PER_S);
+        struct tm tm;
+        if (!localtime_r(&seconds, &tm) || strftime(second, sizeof(second), "%H:%M:%S", &tm) == 0)
+            return "-";
+        known = ns / NS_PER_S;
+    }
+    snprintf(text, sizeof(text), "%s.%06u", second, (unsigned)(ns % NS_PER_S / 1000));
+    return text;
+}
+
+/* Three or four figures and a unit: "12.3us", "1.23ms", "45.6s". */
+static const char *duration_text(uint64_t ns, char *buffer, size_t size)
+{
+    static const struct {
+        uint64_t ns;
+        const char *unit;
+    } units[] = {{NS_PER_S, "s"}, {1000000, "ms"}, {1000, "us"}, {1, "ns"}};
+    size_t i = 0;
+    while (i < 3 && ns < units[i].ns)
+        i++;
+    double value = (double)ns / (double)units[i].ns;
+    if (value >= 100 || i == 3)
+        snprintf(buffer, size, "%.0f%s", value, units[i].unit);
+    else
+        snprintf(buffer, size, "%.*f%s", value >= 10 ? 1 : 2, value, units[i].unit);
+    return buffer;
+}
+
+static const char *took_text(const struct rec_op *op, char *buffer, size_t size)
+{
+    if (op->flags & REC_OF_OPEN)
+        return "open";
+    if (op->exit_ns < op->enter_ns || op->exit_ns == 0)
+        return "-";
+    return duration_text(op->exit_ns - op->enter_ns, buffer, size);
+}
+
+static const char *comm_text(const struct rec_process *process, uint32_t id, char *buffer, size_t size)
+{
+    const struct rec_member *member = rec_process_member(process, id);
+    if (!member)
+        return "-";
+    if (member->comm->name[0])
+        return fr_clean(buffer, size, member->comm->name);
+    if (!member->def.uid)
+        snprintf(buffer, size, "new#%u", member->comm_id);
+    else
+        snprintf(buffer, size, "%08x", (unsigned)(member->def.uid >> 32));
+    return buffer;
+}
+
+/* What else there is to say of the arguments: the redop, the root, the peer, the color. */
+static const char *argument_text(const struct rec_op *op, char *buffer, size_t size)
+{
+    unsigned flags = rec_kind_flags(op->kind);
+    const char *redop = flags & REC_KF_REDOP ? rec_redop_name(op->redop) : NULL;
+    if (redop && (flags & REC_KF_ROOT))
+        snprintf(buffer, size, "%s>%d", redop, op->peer);
+    else if (redop)
+        snprintf(buffer, size, "%s", redop);
+    else if (flags & REC_KF_ROOT)
+        snprintf(buffer, size, op->kind == REC_GATHER ? ">%d" : "%d>", op->peer);
+    else if (op->kind == REC_SEND || op->kind == REC_PUT_SIGNAL || op->kind == REC_SIGNAL)
+        snprintf(buffer, size, "to %d", op->peer);
+    else if (op->kind == REC_RECV)
+        snprintf(buffer, size, "of %d", op->peer);
+    else if (op->kind == REC_COMM_SPLIT && op->peer == -1)
+        snprintf(buffer, size, "no col");
+    else if (op->kind == REC_COMM_SPLIT)
+        snprintf(buffer, size, "col %d", op->peer);
+    else if (rec_kind_canonical(op->kind) == REC_COMM_INIT_RANK)
+        snprintf(buffer, size, "%d/%llu", op->peer, (unsigned long long)op->count);
+    else
+        return "-";
+    return buffer;
+}
+
+static const char *state_text(const struct rec_op *op)
+{
+    const char *result = rec_result_name(op->result);
+    if (op->state == REC_STATE_FAILED && result)
+        return result;
+    return rec_state_name((enum rec_state)op->state);
+}
+
+static void text_op(const struct rec_process *process, const struct rec_op *op)
+{
+    char name[16], comm[24], seq[24] = "-", count[24] = "-", argument[24], took[16];
+    unsigned flags = rec_kind_flags(op->kind);
+    if ((flags & (REC_KF_SEQ | REC_KF_P2P | REC_KF_TEARDOWN)) && !(op->flags & REC_OF_NO_SEQ))
+        snprintf(seq, sizeof(seq), "%llu", (unsigned long long)op->seq);
+    if ((flags & REC_KF_DATA) || op->kind == REC_GROUP_END)
+        snprintf(count, sizeof(count), "%llu", (unsigned long long)op->count);
+    const char *dtype = flags & REC_KF_DATA ? rec_dtype_name(op->dtype) : NULL;
+    out_format("%-15s %-13s %-8s %5s %8s %-4s %-5s %6s %s", clock_text(op->enter_ns),
+               row_op_name(op->kind, name, sizeof(name)), comm_text(process, op->comm, comm, sizeof(comm)),
+               seq, count, dtype ? dtype : "-", argument_text(op, argument, sizeof(argument)),
+               took_text(op, took, sizeof(took)), state_text(op));
+    if (op->group)
+        out_format(" g%u", op->group);
+    const struct rec_thread_def *thread = rec_process_thread(process, op->thread);
+    if (thread && thread->tid > 0 && thread->tid != process->pid)
+        out_format(" t%d", thread->tid);
+    out_text(op->flags & REC_OF_CAPTURED ? " captured\n" : "\n");
+}
+
+static void put_fate(const struct rec_process *process)
+{
+    switch (process->fate) {
+    case REC_FATE_UNKNOWN:
+        out_text("no end recorded");
+        break;
+    case REC_FATE_ALIVE:
+        out_text("running");
+        break;
+    case REC_FATE_EXITED:
+        if (process->end.reason == REC_END_EXEC)
+            out_text("replaced by exec");
+        else
+            out_format("exited with status %d", process->end.status);
+        break;
+    case REC_FATE_SIGNALED:
+        out_format("ended by signal %d (%s)", process->end.signal, strsignal(process->end.signal));
+        break;
+    case REC_FATE_VANISHED:
+        out_text("gone without a word");
+        break;
+    }
+}
+
+static void text_process(const struct rec_job *job, const struct rec_process *process)
+{
+    static bool not_first;
+    char host[256], exe[512], start[64], last[64];
+    const char *slash = strrchr(process->exe, '/');
+    fr_clean(exe, sizeof(exe), slash ? slash + 1 : process->exe);
+    if (not_first)
+        out_char('\n');
+    not_first = true;
+    if (process->rank >= 0)
+        out_format("rank %d", process->rank);
+    else
+        out_text("rank unknown");
+    if (rec_job_expected_ranks(job))
+        out_format(" of %u", rec_job_expected_ranks(job));
+    out_format(", pid %d on %s", process->pid,
+               process->host[0] ? fr_clean(host, sizeof(host), process->host) : "an unknown host");
+    if (exe[0])
+        out_format(", %s", exe);
+    if (process->nccl_version)
+        out_format(", NCCL %u.%u.%u", process->nccl_version / 10000, process->nccl_version / 100 % 100,
+                   process->nccl_version % 100);
+    out_format("\n%s to %s, %llu calls", dump_date(process->start_ns, start, sizeof(start)),
+               dump_date(process->last_ns, last, sizeof(last)), (unsigned long long)process->ops);
+    if (process->dropped_ops)
+        out_format(" (%llu lost)", (unsigned long long)process->dropped_ops);
+    out_text(", ");
+    put_fate(process);
+    out_format("\n%-15s %-13s %-8s %5s %8s %-4s %-5s %6s %s\n", "TIME", "OP", "COMM", "SEQ", "COUNT", "TYPE",
+               "ARG", "TOOK", "STATE");
+}
+
+const struct dump_printer dump_text = {.process = text_process, .op = text_op};

@@ -22,12 +22,14 @@ void synth_init(struct synth *s, enum synth_pattern pattern, uint32_t rank, uint
 {
     *s = (struct synth){
         .pattern = pattern, .rank = rank, .nranks = nranks, .random = rank + 1, .now_ns = SYNTH_START_NS};
+    for (uint32_t i = 1; i < SYNTH_COMMS; i++)
+        s->seq[i] = 1; /* children begin at 1 */
 }
 
 void synth_define(const struct synth *s, struct rec_writer *writer)
 {
     static const char *const names[] = {"world", "dp", "tp", "pp"};
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < SYNTH_COMMS; i++) {
         struct rec_comm_def comm = {.id = i,
                                     .state = 2,
                                     .nranks = s->nranks,
@@ -113,47 +115,91 @@ static const struct step plain = {REC_ALL_REDUCE, 7, 0, 0, 0, 0, 1 << 20, 20 * U
 /* One rank's turn of an uneven all-to-all: to and from seven others. */
 static struct step moe_step(struct synth *s)
 {
+    bool first = s->position % 14 == 0;
     struct step step = {.kind = s->position % 2 ? REC_RECV : REC_SEND,
                         .dtype = 9,
                         .redop = REC_REDOP_NONE,
                         .comm = 1,
                         .stream = 1,
-                        .grouped = s->position % 14 ? 2 : 1,
-                        .count = 1000 + draw(s, 100000),
-                        .gap_ns = s->position % 14 ? 600 : 300 * US,
-                        .gap_spread = s->position % 14 ? 200 : 60 * US,
+                        .grouped = first ? 1 : 2,
+                        .gap_ns = first ? 300 * US : 600,
+                        .gap_spread = first ? 60 * US : 200,
                         .duration_ns = 900,
                         .duration_spread = 300};
     return step;
 }
 
+static struct step next_step(struct synth *s)
+{
+    if (s->pattern == SYNTH_TRAIN)
+        return train[s->position % TRAIN_STEPS];
+    return s->pattern == SYNTH_MOE ? moe_step(s) : plain;
+}
+
+/* Peer, seq and, where it varies, count: what one side sends, the other receives. */
+static void pair_up(struct synth *s, struct rec_op *op)
+{
+    uint32_t distance = 1 + (s->pattern == SYNTH_MOE ? (s->position / 2) % 7 : 0);
+    bool send = op->kind == REC_SEND;
+    uint32_t peer = (s->rank + (send ? distance : s->nranks - distance % s->nranks)) % s->nranks;
+    op->peer = (int32_t)peer;
+    op->seq = send ? s->sent[distance]++ : s->received[distance]++;
+    if (s->pattern == SYNTH_MOE) {
+        uint64_t from = send ? s->rank : peer, to = send ? peer : s->rank;
+        op->count = 1000 + rec_mix64(op->seq << 40 ^ from << 20 ^ to) % 100000;
+    }
+}
+
+/* The world communicator, then three split from it. */
+static void creation(struct synth *s, struct rec_op *op)
+{
+    op->comm = 0;
+    op->stream = REC_ID_NONE;
+    op->dtype = REC_DTYPE_NONE;
+    op->redop = REC_REDOP_NONE;
+    op->kind = s->ordinal == 0 ? REC_COMM_INIT_RANK : REC_COMM_SPLIT;
+    op->peer = s->ordinal == 0 ? (int32_t)s->rank : 0;
+    op->count = s->ordinal == 0 ? s->nranks : s->rank;
+    op->seq = s->seq[0]++;
+    op->enter_ns = s->now_ns + 10 * US;
+    op->exit_ns = op->enter_ns + 20000 * US;
+}
+
 void synth_op(struct synth *s, struct rec_op *op)
 {
-    struct step step = s->pattern == SYNTH_TRAIN ? train[s->position % TRAIN_STEPS]
-                       : s->pattern == SYNTH_MOE ? moe_step(s)
-                                                 : plain;
-    *op = (struct rec_op){.ordinal = s->ordinal++,
-                          .count = step.count,
-                          .thread = 1,
-                          .comm = step.comm,
-                          .stream = step.stream,
-                          .peer = -1,
-                          .kind = step.kind,
-                          .dtype = step.dtype,
-                          .redop = step.redop,
-                          .state = REC_STATE_ENQUEUED};
-    if (step.grouped == 1)
-        s->group++;
-    op->group = step.grouped ? s->group : 0;
-    if (rec_kind_flags(step.kind) & REC_KF_P2P) {
-        uint32_t other = 1 + (s->pattern == SYNTH_MOE ? (s->position / 2) % 7 : 0);
-        op->peer = (int32_t)((s->rank + other) % s->nranks);
-        op->seq = step.kind == REC_SEND ? s->sent[other]++ : s->received[other]++;
+    *op = (struct rec_op){.ordinal = s->ordinal, .thread = 1, .peer = -1, .state = REC_STATE_ENQUEUED};
+    if (s->ordinal < SYNTH_COMMS) {
+        creation(s, op);
     } else {
-        op->seq = (step.comm ? 1 : 0) + s->seq[step.comm]++;
+        struct step step = next_step(s);
+        op->count = step.count;
+        op->comm = step.comm;
+        op->stream = step.stream;
+        op->kind = step.kind;
+        op->dtype = step.dtype;
+        op->redop = step.redop;
+        if (step.grouped == 1)
+            s->group++;
+        op->group = step.grouped ? s->group : 0;
+        if (rec_kind_flags(step.kind) & REC_KF_P2P)
+            pair_up(s, op);
+        else
+            op->seq = s->seq[step.comm]++;
+        op->enter_ns = s->now_ns + around(s, step.gap_ns, step.gap_spread);
+        op->exit_ns = op->enter_ns + around(s, step.duration_ns, step.duration_spread);
+        s->position++;
     }
-    op->enter_ns = s->now_ns + around(s, step.gap_ns, step.gap_spread);
-    op->exit_ns = op->enter_ns + around(s, step.duration_ns, step.duration_spread);
+    s->ordinal++;
     s->now_ns = op->exit_ns;
-    s->position++;
+}
+
+void synth_frontiers(const struct synth *s, struct rec_writer *writer)
+{
+    for (uint32_t i = 0; i < SYNTH_COMMS; i++) {
+        struct rec_frontier frontier = {.comm = i, .next_seq = s->seq[i]};
+        for (uint32_t k = 0; k < 8; k++)
+            if (i == (s->pattern == SYNTH_MOE ? 1 : 3))
+                frontier.p2p_entered += s->sent[k] + s->received[k];
+        rec_writer_frontier(writer, s->now_ns, &frontier);
+    }
 }

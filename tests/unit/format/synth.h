@@ -10,6 +10,8 @@
 #include "rec/event.h"
 #include "rec/writer.h"
 
+#define SYNTH_COMMS 4
+
 enum synth_pattern {
     SYNTH_TRAIN, /* data × tensor × pipeline parallel steps of about 30 calls on 4 communicators */
     SYNTH_MOE,   /* uneven all-to-all by Send and Recv in groups, counts different every time */
@@ -23,7 +25,7 @@ struct synth {
     uint64_t now_ns;
     uint64_t ordinal;
     uint32_t position, group;
-    uint64_t seq[4];
+    uint64_t seq[SYNTH_COMMS];
     uint64_t sent[8], received[8];
 };
 
@@ -34,7 +36,13 @@ void synth_init(struct synth *s, enum synth_pattern pattern, uint32_t rank, uint
 /* The definitions of this rank, as a recorder would give them. */
 void synth_define(const struct synth *s, struct rec_writer *writer);
 
-/* The next finished call of thread 1. */
+/*
+ * The next finished call of thread 1: first the creation of the communicators, then the
+ * pattern. All ranks agree, sends meet receives.
+ */
 void synth_op(struct synth *s, struct rec_op *op);
+
+/* How far each communicator has come. */
+void synth_frontiers(const struct synth *s, struct rec_writer *writer);
 
 #endif

@@ -74,6 +74,7 @@ void job_lines_free(struct job_lines *lines);
 
 struct job_meta {
     bool valid;
+    bool recovered; /* written from the live region after the process's end: comes behind every part */
     char host[128];
     char boot_id[40];
     char exe[256];
@@ -193,7 +194,10 @@ struct job_process {
     size_t windows;          /* checkpoint words kept, all members */
     uint64_t anonymous_lost; /* losses of ops whose thread is not told */
     uint64_t unslotted;      /* calls that never got a thread or communicator entry */
-    bool cut;                /* scans end where loading ended */
+    /* While loading: what was met last, for it is likely to be met next. */
+    struct job_member *last_member;
+    size_t last_thread;
+    bool cut; /* scans end where loading ended */
     uint32_t files_read, files_salvaged, files_unreadable;
     bool live_read;
     bool comms_left_out;

@@ -13,9 +13,11 @@ static enum rec_code no_memory(struct rec_error *err)
 /* The member for a comm id, made when new; NULL when there are too many or without memory. */
 static struct job_member *member_of(struct job_process *process, uint32_t comm_id)
 {
+    if (process->last_member && process->last_member->pub.comm_id == comm_id)
+        return process->last_member;
     uint32_t at = job_map_get(&process->member_ids, comm_id);
     if (at != JOB_MAP_NONE)
-        return job_member_of(process->members[at]);
+        return process->last_member = job_member_of(process->members[at]);
     if (comm_id == REC_ID_NONE)
         return NULL;
     if (process->nmembers >= JOB_MAX_COMMS) {
@@ -119,7 +121,11 @@ static void count_op(struct job_process *process, const struct rec_op *op)
 
 struct job_thread *job_process_thread(struct job_process *process, uint32_t id, bool create)
 {
+    if (create && process->last_thread < process->nthreads && process->threads[process->last_thread].id == id)
+        return &process->threads[process->last_thread];
     uint32_t at = job_map_get(&process->thread_ids, id);
+    if (create && at != JOB_MAP_NONE)
+        process->last_thread = at;
     if (at != JOB_MAP_NONE)
         return &process->threads[at];
     if (!create || id == REC_ID_NONE || process->nthreads >= JOB_MAX_THREADS ||

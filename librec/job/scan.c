@@ -14,7 +14,9 @@ struct scan_op {
 
 /* What a scan knows of one thread. */
 struct scan_thread {
+    uint32_t id;
     uint64_t next;        /* ordinal that the next new op has at least */
+    uint64_t limit;       /* the picture that the job holds ends before this ordinal */
     struct scan_op *held; /* ops of the group that is not known to have ended */
     size_t nheld, room;
 };
@@ -50,6 +52,7 @@ struct rec_scan {
     struct job_map thread_ids;
     struct scan_thread *threads;
     size_t nthreads, threads_room;
+    size_t last_thread; /* index of the one met last */
     size_t held;
     struct scan_op *queue; /* ops released by the end of their group */
     size_t queued, taken, queue_room;
@@ -60,17 +63,29 @@ static enum rec_code no_memory(struct rec_error *err)
     return rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
 }
 
-static struct scan_thread *thread_of(struct rec_scan *scan, uint32_t id)
+static struct scan_thread *new_thread(struct rec_scan *scan, uint32_t id)
 {
-    uint32_t at = job_map_get(&scan->thread_ids, id);
-    if (at != JOB_MAP_NONE)
-        return &scan->threads[at];
     if (scan->nthreads >= JOB_MAX_THREADS ||
         !job_grow(&scan->threads, &scan->threads_room, scan->nthreads + 1, sizeof(*scan->threads)) ||
         !job_map_put(&scan->thread_ids, id, (uint32_t)scan->nthreads))
         return NULL;
     struct scan_thread *thread = &scan->threads[scan->nthreads++];
-    *thread = (struct scan_thread){0};
+    *thread = (struct scan_thread){.id = id, .limit = UINT64_MAX};
+    if (scan->process->cut) {
+        const struct job_thread *known = job_process_thread(scan->process, id, false);
+        thread->limit = known ? known->next : 0;
+    }
+    return thread;
+}
+
+static struct scan_thread *thread_of(struct rec_scan *scan, uint32_t id)
+{
+    if (scan->last_thread < scan->nthreads && scan->threads[scan->last_thread].id == id)
+        return &scan->threads[scan->last_thread];
+    uint32_t at = job_map_get(&scan->thread_ids, id);
+    struct scan_thread *thread = at == JOB_MAP_NONE ? new_thread(scan, id) : &scan->threads[at];
+    if (thread)
+        scan->last_thread = (size_t)(thread - scan->threads);
     return thread;
 }
 
@@ -88,13 +103,13 @@ static void resolve(struct rec_op *op, const struct rec_op *end)
         op->state = REC_STATE_FAILED;
 }
 
-static bool queue_op(struct rec_scan *scan, const struct scan_op *op)
+static bool queue_op(struct rec_scan *scan, const struct rec_op *op, uint64_t offset)
 {
     if (scan->taken == scan->queued)
         scan->taken = scan->queued = 0;
     if (!job_grow(&scan->queue, &scan->queue_room, scan->queued + 1, sizeof(*scan->queue)))
         return false;
-    scan->queue[scan->queued++] = *op;
+    scan->queue[scan->queued++] = (struct scan_op){*op, offset};
     return true;
 }
 
@@ -104,7 +119,7 @@ static bool release_held(struct rec_scan *scan, struct scan_thread *thread, cons
     for (size_t i = 0; i < thread->nheld; i++) {
         if (ended)
             resolve(&thread->held[i].op, end);
-        if (!queue_op(scan, &thread->held[i]))
+        if (!queue_op(scan, &thread->held[i].op, thread->held[i].offset))
             return false;
     }
     scan->held -= thread->nheld;
@@ -112,11 +127,11 @@ static bool release_held(struct rec_scan *scan, struct scan_thread *thread, cons
     return true;
 }
 
-static bool hold(struct rec_scan *scan, struct scan_thread *thread, const struct scan_op *op)
+static bool hold(struct rec_scan *scan, struct scan_thread *thread, const struct rec_op *op, uint64_t offset)
 {
     if (!job_grow(&thread->held, &thread->room, thread->nheld + 1, sizeof(*thread->held)))
         return false;
-    thread->held[thread->nheld++] = *op;
+    thread->held[thread->nheld++] = (struct scan_op){*op, offset};
     scan->held++;
     return scan->held <= MAX_HELD || release_held(scan, thread, NULL, true);
 }
@@ -131,19 +146,13 @@ static bool wanted(const struct rec_scan *scan, const struct rec_op *op)
  * Takes one finished op into the merge. REC_OK: *op goes out now; REC_END: not now, or never
  * (a duplicate, beyond the picture that the job holds, held back until its group ends).
  */
-static enum rec_code merge_op(struct rec_scan *scan, const struct scan_op *found)
+static enum rec_code merge_op(struct rec_scan *scan, const struct rec_op *op, uint64_t offset)
 {
-    const struct rec_op *op = &found->op;
     struct scan_thread *thread = thread_of(scan, op->thread);
     if (!thread)
         return scan->nthreads >= JOB_MAX_THREADS ? REC_END : REC_ERR_NOMEM;
-    if (op->ordinal < thread->next)
+    if (op->ordinal < thread->next || op->ordinal >= thread->limit)
         return REC_END;
-    if (scan->process->cut) {
-        const struct job_thread *known = job_process_thread(scan->process, op->thread, false);
-        if (!known || op->ordinal >= known->next)
-            return REC_END;
-    }
     thread->next = op->ordinal + 1;
     bool is_end = op->kind == REC_GROUP_END || op->kind == REC_GROUP_SIMULATE_END;
     if (thread->nheld > 0) {
@@ -153,18 +162,10 @@ static enum rec_code merge_op(struct rec_scan *scan, const struct scan_op *found
             return REC_ERR_NOMEM;
     }
     if (op->group != 0 && !is_end)
-        return hold(scan, thread, found) ? REC_END : REC_ERR_NOMEM;
+        return hold(scan, thread, op, offset) ? REC_END : REC_ERR_NOMEM;
     if (scan->queued == scan->taken)
         return REC_OK;
-    return queue_op(scan, found) ? REC_END : REC_ERR_NOMEM;
-}
-
-static void op_event(const struct scan_op *found, struct rec_event *event)
-{
-    event->type = REC_EV_OP;
-    event->time_ns = found->op.exit_ns;
-    event->offset = found->offset;
-    event->u.op = found->op;
+    return queue_op(scan, op, offset) ? REC_END : REC_ERR_NOMEM;
 }
 
 /* ---- the file ---- */
@@ -251,7 +252,7 @@ static enum rec_code next_in_files(struct rec_scan *scan, struct rec_event *even
             if (code != REC_OK)
                 return code;
         }
-        struct rec_error problem = {0};
+        struct rec_error problem; /* filled on failure only: this loop is hot */
         enum rec_code code = rec_reader_next(scan->reader, event, &problem);
         if (code == REC_OK && !(scan->stop_offset && event->offset >= scan->stop_offset))
             return REC_OK;
@@ -415,25 +416,23 @@ static bool take_queued(struct rec_scan *scan, struct rec_event *event)
     while (scan->taken < scan->queued) {
         const struct scan_op *found = &scan->queue[scan->taken++];
         if (wanted(scan, &found->op)) {
-            op_event(found, event);
+            event->type = REC_EV_OP;
+            event->time_ns = found->op.exit_ns;
+            event->offset = found->offset;
+            event->u.op = found->op;
             return true;
         }
     }
     return false;
 }
 
-/* Passes a merged op on: true when it goes out now. */
-static enum rec_code give_op(struct rec_scan *scan, const struct scan_op *found, struct rec_event *event,
-                             struct rec_error *err)
+/* Takes the op in event: REC_OK when it goes out now. */
+static enum rec_code give_op(struct rec_scan *scan, const struct rec_event *event, struct rec_error *err)
 {
-    enum rec_code code = merge_op(scan, found);
+    enum rec_code code = merge_op(scan, &event->u.op, event->offset);
     if (code == REC_ERR_NOMEM)
         return no_memory(err);
-    if (code == REC_OK && !wanted(scan, &found->op))
-        return REC_END;
-    if (code == REC_OK)
-        op_event(found, event);
-    return code;
+    return code == REC_OK && !wanted(scan, &event->u.op) ? REC_END : code;
 }
 
 static enum rec_code step_files(struct rec_scan *scan, struct rec_event *event, struct rec_error *err)
@@ -445,10 +444,8 @@ static enum rec_code step_files(struct rec_scan *scan, struct rec_event *event, 
     }
     if (code != REC_OK)
         return code;
-    if (event->type == REC_EV_OP) {
-        struct scan_op found = {event->u.op, event->offset};
-        return give_op(scan, &found, event, err);
-    }
+    if (event->type == REC_EV_OP)
+        return give_op(scan, event, err);
     if (event->type == REC_EV_END)
         scan->end_seen = true;
     return REC_OK;
@@ -461,9 +458,11 @@ static enum rec_code step(struct rec_scan *scan, struct rec_event *event, struct
         return step_files(scan, event, err);
     *event = (struct rec_event){0};
     if (scan->stage == STAGE_OPS) {
-        struct scan_op found = {.offset = 0};
-        if (live_op(scan, &found.op))
-            return give_op(scan, &found, event, err);
+        event->type = REC_EV_OP;
+        if (live_op(scan, &event->u.op)) {
+            event->time_ns = event->u.op.exit_ns;
+            return give_op(scan, event, err);
+        }
     } else if (scan->stage == STAGE_HELD) {
         enum rec_code code = release_all(scan, err);
         if (code != REC_OK)

@@ -22,10 +22,11 @@ void rec_losses_add(struct rec_losses *losses, uint64_t time_ns, const struct re
     }
     /* Full: the last entry stands for everything that found no place of its own. */
     struct rec_loss_entry *last = &losses->entries[REC_LOSSES - 1];
+    uint64_t before = last->in_piece ? 0 : last->loss.count; /* else that much has been told */
+    *last = (struct rec_loss_entry){.loss = *loss, .time_ns = time_ns};
     last->loss.thread = REC_ID_NONE;
     last->loss.first_ordinal = 0;
-    last->loss.count += loss->count;
-    last->time_ns = time_ns;
+    last->loss.count += before;
 }
 
 void rec_losses_written(struct rec_losses *losses)

@@ -78,7 +78,7 @@ static enum rec_code salvage_header(struct rec_reader *r, struct rec_error *err)
     const uint8_t *h = rec_source_get(&scan->source, 0, 8);
     bool ours = h && memcmp(h, REC_WIRE_FILE_MAGIC, 8) == 0;
     uint64_t limit = scan->source.size < SALVAGE_BYTES ? scan->source.size : SALVAGE_BYTES;
-    uint64_t found = rec_scan_resync(scan, 0, limit);
+    uint64_t found = rec_scan_resync(scan, 0, limit, true);
     if (found == limit && scan->source.error)
         return rec_error_set(err, REC_ERR_IO, r->path, 0, "%s", strerror(scan->source.error));
     if (found == limit)
@@ -419,6 +419,7 @@ static enum rec_code find_segments(struct rec_reader *r)
         for (size_t i = 0; i < entries; i++)
             from_index(&r->segments[i], index + i * REC_WIRE_INDEX_ENTRY);
         r->nsegments = entries;
+        r->scan.stats.closed = true;
         return REC_OK;
     }
     /* Reading stands where it stood; only the read-ahead has moved. */

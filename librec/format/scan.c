@@ -49,10 +49,15 @@ static uint64_t end_of(const struct rec_piece *piece)
     return piece->offset + piece->header_bytes + piece->data_bytes;
 }
 
+static bool is_kind(uint32_t kind)
+{
+    return kind == REC_WIRE_SEGMENT || kind == REC_WIRE_PIECE || kind == REC_WIRE_INDEX;
+}
+
 static bool parse(const uint8_t *h, struct rec_piece *piece)
 {
     piece->kind = rec_get32(h);
-    if (piece->kind != REC_WIRE_SEGMENT && piece->kind != REC_WIRE_PIECE && piece->kind != REC_WIRE_INDEX)
+    if (!is_kind(piece->kind))
         return false;
     piece->header_bytes = piece->kind == REC_WIRE_SEGMENT ? REC_WIRE_SEGMENT_BYTES : REC_WIRE_PIECE_BYTES;
     piece->data_bytes = rec_get24(h + 8);
@@ -117,30 +122,30 @@ void rec_scan_reject(struct rec_scan_state *scan, const struct rec_piece *piece,
     scan->in_segment = false;
 }
 
+/* The next place that reads "FR", as all magic numbers of pieces do. */
 static uint64_t next_magic(struct rec_scan_state *scan, uint64_t from, uint64_t to)
 {
-    uint8_t magic[4];
-    rec_put32(magic, REC_WIRE_SEGMENT);
-    while (from + sizeof(magic) <= to) {
+    while (from + 2 <= to) {
         uint64_t left = to - from;
         size_t window = left < RESYNC_WINDOW ? (size_t)left : RESYNC_WINDOW;
         const uint8_t *p = rec_source_get(&scan->source, from, window);
         if (!p)
             return to;
-        const uint8_t *hit = memmem(p, window, magic, sizeof(magic));
+        const uint8_t *hit = memmem(p, window, "FR", 2);
         if (hit)
             return from + (uint64_t)(hit - p);
-        from += window - (sizeof(magic) - 1);
+        from += window - 1;
     }
     return to;
 }
 
-uint64_t rec_scan_resync(struct rec_scan_state *scan, uint64_t from, uint64_t to)
+uint64_t rec_scan_resync(struct rec_scan_state *scan, uint64_t from, uint64_t to, bool segments_only)
 {
     while ((from = next_magic(scan, from, to)) < to) {
         struct rec_piece piece;
         const uint8_t *data;
-        if (look(scan, from, false, &piece, NULL) == FOUND_PIECE) {
+        if (look(scan, from, false, &piece, NULL) == FOUND_PIECE &&
+            (!segments_only || piece.kind == REC_WIRE_SEGMENT)) {
             /* A hostile file may be full of headers that each claim a long piece. */
             uint64_t cost = end_of(&piece) - from;
             if (cost > scan->resync_budget)
@@ -163,11 +168,14 @@ static bool zero_tail(struct rec_scan_state *scan)
     return p && rec_get64(p) == 0;
 }
 
-/* pos is no piece: goes to the next whole segment, or to the end. */
-static void skip_damage(struct rec_scan_state *scan, bool cut)
+/* pos is no piece (broken: what its header says, if anything): goes to the next whole one, or to the end. */
+static void skip_damage(struct rec_scan_state *scan, bool cut, const struct rec_piece *broken)
 {
     uint64_t size = scan->source.size;
-    uint64_t next = rec_scan_resync(scan, scan->pos + 1, size);
+    uint64_t next = rec_scan_resync(scan, scan->pos + 1, size, false);
+    /* The header is confirmed by a piece that begins where it says. */
+    if (broken && next < size && next == end_of(broken))
+        scan->lost_ops += broken->ops;
     if (next == size && (cut || zero_tail(scan)))
         scan->stats.torn_tail = true;
     else
@@ -225,11 +233,13 @@ enum rec_code rec_scan_piece(struct rec_scan_state *scan, bool check, struct rec
                              const uint8_t **data)
 {
     while (scan->pos < scan->source.size) {
+        piece->kind = 0;
         enum found found = look(scan, scan->pos, check, piece, data);
         if (scan->source.error)
             return REC_ERR_IO;
         if (found != FOUND_PIECE) {
-            skip_damage(scan, found == FOUND_CUT);
+            struct rec_piece broken = *piece;
+            skip_damage(scan, found == FOUND_CUT, is_kind(broken.kind) ? &broken : NULL);
             continue;
         }
         scan->pos = end_of(piece);

@@ -68,8 +68,8 @@ enum rec_code rec_scan_piece(struct rec_scan_state *scan, bool check, struct rec
 /* The piece just given turned out to be unusable inside. */
 void rec_scan_reject(struct rec_scan_state *scan, const struct rec_piece *piece, const char *why);
 
-/* Offset of the next whole segment in [from, to); to when there is none. */
-uint64_t rec_scan_resync(struct rec_scan_state *scan, uint64_t from, uint64_t to);
+/* Offset of the next whole piece (or first piece of a segment) in [from, to); to when there is none. */
+uint64_t rec_scan_resync(struct rec_scan_state *scan, uint64_t from, uint64_t to, bool segments_only);
 
 /* The index at the end, checked: its entries, or NULL. */
 const uint8_t *rec_scan_index(struct rec_scan_state *scan, size_t *entries);

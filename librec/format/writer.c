@@ -111,6 +111,25 @@ static enum rec_code report(const struct rec_writer *w, struct rec_error *err)
 
 /* ---- parts ---- */
 
+/* Keeps all parts below the limit; what goes with a part is a loss that readers can tell from absence. */
+static void make_room(struct rec_writer *w, size_t bytes)
+{
+    uint64_t gone = 0;
+    while (w->max_bytes && rec_parts_total(&w->parts) + bytes > w->max_bytes)
+        if (!rec_parts_drop_oldest(&w->parts, &gone))
+            break;
+    if (gone) {
+        struct rec_loss loss = {.thread = REC_ID_NONE, .count = gone, .why = REC_LOSS_ROTATED};
+        rec_losses_add(&w->losses, w->last_ns, &loss);
+    }
+}
+
+static int append(struct rec_writer *w, const void *data, size_t bytes)
+{
+    make_room(w, bytes);
+    return rec_parts_append(&w->parts, data, bytes);
+}
+
 static int write_header(struct rec_writer *w)
 {
     uint8_t *h = w->out;
@@ -127,7 +146,7 @@ static int write_header(struct rec_writer *w)
     rec_put32(h + 56, rec_crc_add(&w->crc, 0, w->meta, w->meta_bytes));
     rec_put32(h + 60, rec_crc_add(&w->crc, 0, h, 60));
     memcpy(h + REC_WIRE_HEADER_BYTES, w->meta, w->meta_bytes);
-    return rec_parts_append(&w->parts, h, REC_WIRE_HEADER_BYTES + w->meta_bytes);
+    return append(w, h, REC_WIRE_HEADER_BYTES + w->meta_bytes);
 }
 
 static int create_part(struct rec_writer *w, uint32_t number)
@@ -153,6 +172,7 @@ enum rec_code rec_writer_open(struct rec_writer *w, const char *dir, const char 
         return report(w, err);
     memcpy(w->meta, meta, meta_bytes);
     w->meta_bytes = meta_bytes;
+    w->file_id = 0;
     for (size_t i = 0; i < meta_bytes; i++)
         w->file_id = rec_mix64(w->file_id ^ (uint8_t)meta[i]);
     w->error = rec_parts_name(&w->parts, dir, stem);
@@ -188,7 +208,7 @@ static int write_index(struct rec_writer *w)
     rec_put24(h + 8, data_bytes);
     rec_put32(h + 14, w->sequence++);
     rec_put32(h + 4, rec_crc_add(&w->crc, 0, h + 8, REC_WIRE_PIECE_BYTES - 8 + data_bytes));
-    return rec_parts_append(&w->parts, h, REC_WIRE_PIECE_BYTES + data_bytes);
+    return append(w, h, REC_WIRE_PIECE_BYTES + data_bytes);
 }
 
 static int rotate(struct rec_writer *w)
@@ -219,11 +239,27 @@ static void clear_piece(struct rec_writer *w)
     w->piece_max = 0;
 }
 
+/* No further piece comes: what is in the file of it goes into the index. */
+static void end_segment(struct rec_writer *w)
+{
+    w->segment = false;
+    if (w->starting)
+        return;
+    if (w->index_count == REC_WRITER_INDEX) {
+        w->index_complete = false;
+        return;
+    }
+    if (w->current.first_ns == UINT64_MAX)
+        w->current.first_ns = w->current.last_ns = w->base_ns;
+    w->index[w->index_count++] = w->current;
+}
+
 /* Gives up the piece and its segment; the next attempt starts a new one. */
 static void fail(struct rec_writer *w, int error)
 {
     w->error = error;
-    w->segment = false;
+    if (w->segment)
+        end_segment(w);
     w->retry_step = w->retry_step ? w->retry_step * 2 : 1;
     if (w->retry_step > MAX_RETRY_STEP)
         w->retry_step = MAX_RETRY_STEP;
@@ -298,29 +334,8 @@ static void count_piece(struct rec_writer *w, size_t bytes, bool last)
     w->retry_step = 0;
     rec_losses_written(&w->losses);
     clear_piece(w);
-    if (!last)
-        return;
-    w->segment = false;
-    if (w->index_count == REC_WRITER_INDEX) {
-        w->index_complete = false;
-        return;
-    }
-    if (w->current.first_ns == UINT64_MAX)
-        w->current.first_ns = w->current.last_ns = w->base_ns;
-    w->index[w->index_count++] = w->current;
-}
-
-/* Keeps all parts below the limit; what goes with a part is a loss that readers can tell from absence. */
-static void make_room(struct rec_writer *w, size_t bytes)
-{
-    uint64_t gone = 0;
-    while (w->max_bytes && rec_parts_total(&w->parts) + bytes > w->max_bytes)
-        if (!rec_parts_drop_oldest(&w->parts, &gone))
-            break;
-    if (gone) {
-        struct rec_loss loss = {.thread = REC_ID_NONE, .count = gone, .why = REC_LOSS_ROTATED};
-        rec_losses_add(&w->losses, w->last_ns, &loss);
-    }
+    if (last)
+        end_segment(w);
 }
 
 /* Writes what raw holds; last ends the segment. False when it is lost. */
@@ -337,8 +352,7 @@ static bool write_piece(struct rec_writer *w, bool last)
         return false;
     }
     put_piece_header(w, header, data);
-    make_room(w, header + data);
-    int error = rec_parts_append(&w->parts, w->out, header + data);
+    int error = append(w, w->out, header + data);
     if (error) {
         fail(w, error);
         return false;
@@ -351,12 +365,26 @@ static bool write_piece(struct rec_writer *w, bool last)
 
 static bool begin_segment(struct rec_writer *w);
 
+/* A segment ends when it is large, or old and large compared with what starting one costs. */
+static bool is_full(const struct rec_writer *w)
+{
+    if (w->defining)
+        return false;
+    uint64_t bytes = w->current.bytes + w->raw_bytes / 2;
+    if (bytes >= w->segment_bytes)
+        return true;
+    return !w->starting && w->last_ns > w->base_ns && w->last_ns - w->base_ns > SEGMENT_AGE_NS &&
+           bytes > 16 * w->first_piece_bytes;
+}
+
 /* Makes room for bytes of records in an open segment; false when records must be dropped. */
 static bool room(struct rec_writer *w, size_t bytes)
 {
     if (!w->open || w->retry_in || (!w->segment && !begin_segment(w)))
         return false;
-    return w->raw_bytes + bytes <= sizeof(w->raw) || write_piece(w, false);
+    if (w->raw_bytes + bytes <= sizeof(w->raw))
+        return true;
+    return write_piece(w, is_full(w)) && (w->segment || begin_segment(w));
 }
 
 static uint8_t *raw_end(struct rec_writer *w)
@@ -474,8 +502,11 @@ static bool begin_segment(struct rec_writer *w)
     w->segment = true;
     w->starting = true;
     w->current.bytes = 0;
+    w->defining = true;
     take(w, rec_encode_meta(raw_end(w), w->meta, w->meta_bytes));
-    return put_threads(w) && put_comms(w) && put_small_defs(w) && put_losses(w);
+    bool done = put_threads(w) && put_comms(w) && put_small_defs(w) && put_losses(w);
+    w->defining = false;
+    return done;
 }
 
 struct checkpoint_context {
@@ -491,16 +522,6 @@ static void put_checkpoint(void *context, const struct rec_checkpoint *checkpoin
         return;
     take(w, rec_encode_checkpoint(raw_end(w), &w->time, c->time_ns, checkpoint));
     note_time(w, c->time_ns);
-}
-
-/* A segment ends when it is large, or old and large compared with what starting one costs. */
-static bool is_full(const struct rec_writer *w)
-{
-    uint64_t bytes = w->current.bytes + w->raw_bytes / 2;
-    if (bytes >= w->segment_bytes)
-        return true;
-    return !w->starting && w->last_ns - w->base_ns > SEGMENT_AGE_NS && w->last_ns > w->base_ns &&
-           bytes > 16 * w->first_piece_bytes;
 }
 
 enum rec_code rec_writer_flush(struct rec_writer *w, struct rec_error *err)

@@ -113,6 +113,7 @@ struct rec_writer {
     bool open;         /* the trace has a file */
     bool segment;      /* a segment is open: raw belongs to it */
     bool starting;     /* none of its pieces is in the file yet */
+    bool defining;     /* it is being given its definitions: not the moment to end it */
     uint32_t sequence; /* of the next piece, over all parts */
     struct rec_time time;
     struct rec_index_entry current;

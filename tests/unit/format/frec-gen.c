@@ -23,6 +23,8 @@
 #include "rec/live.h"
 #include "synth.h"
 
+#define RUN 128 /* calls given at once */
+
 struct at {
     uint32_t rank;
     uint64_t op;
@@ -57,7 +59,7 @@ static enum rec_code write_rank(const struct options *o, uint32_t rank, void *me
 {
     char stem[64], meta[1024];
     snprintf(stem, sizeof(stem), "node%u-%u", rank / 8, 1000 + rank);
-    int n = snprintf(
+    int meta_bytes = snprintf(
         meta, sizeof(meta),
         "{\"host\":\"node%u\",\"boot_id\":\"synthetic\",\"pid\":%u,\"start_ticks\":%u,"
         "\"proc_uid\":\"%016" PRIx64 "\",\"uid\":1000,\"exe\":\"/usr/bin/train\","
@@ -66,22 +68,27 @@ static enum rec_code write_rank(const struct options *o, uint32_t rank, void *me
         "\"nccl_version\":22809,\"compressor\":\"zstd\",\"tick_ns\":64,\"start_ns\":%" PRIu64 "}",
         rank / 8, 1000 + rank, 5000 + rank, rec_mix64(rank + 1), rank, o->ranks, rank % 8, SYNTH_START_NS);
     struct rec_writer *writer = rec_writer_init(memory, &o->config);
-    enum rec_code code = rec_writer_open(writer, o->dir, stem, meta, (size_t)n, err);
+    enum rec_code code = rec_writer_open(writer, o->dir, stem, meta, (size_t)meta_bytes, err);
     if (code != REC_OK)
         return code;
     struct synth synth;
     synth_init(&synth, o->pattern, rank, o->ranks);
     synth_define(&synth, writer);
-    while (synth.ordinal < o->ops) {
-        if (o->stop.rank == rank && synth.ordinal >= o->stop.op)
-            break;
+    uint64_t count = o->stop.rank == rank && o->stop.op < o->ops ? o->stop.op : o->ops;
+    struct rec_op ops[RUN];
+    while (synth.ordinal < count) {
         if (o->loss.rank == rank && synth.ordinal == o->loss.op)
             lose(writer, &synth);
-        struct rec_op op;
-        synth_op(&synth, &op);
-        if (o->odd.rank == rank && op.ordinal == o->odd.op)
-            op.count++;
-        rec_writer_ops(writer, &op, 1);
+        /* Up to the next piece or the place of a loss, as a drain thread would find them. */
+        size_t n = 0;
+        do {
+            synth_op(&synth, &ops[n]);
+            if (o->odd.rank == rank && ops[n].ordinal == o->odd.op)
+                ops[n].count++;
+            n++;
+        } while (n < RUN && synth.ordinal < count && synth.ordinal % o->flush != 0 &&
+                 !(o->loss.rank == rank && synth.ordinal == o->loss.op));
+        rec_writer_ops(writer, ops, n);
         if (synth.ordinal % o->flush == 0) {
             heartbeat(writer, &synth);
             code = rec_writer_flush(writer, err);

@@ -139,9 +139,9 @@ static struct step next_step(struct synth *s)
 /* Peer, seq and, where it varies, count: what one side sends, the other receives. */
 static void pair_up(struct synth *s, struct rec_op *op)
 {
-    uint32_t distance = 1 + (s->pattern == SYNTH_MOE ? (s->position / 2) % 7 : 0);
+    uint32_t distance = (1 + (s->pattern == SYNTH_MOE ? (s->position / 2) % 7 : 0)) % s->nranks;
     bool send = op->kind == REC_SEND;
-    uint32_t peer = (s->rank + (send ? distance : s->nranks - distance % s->nranks)) % s->nranks;
+    uint32_t peer = (s->rank + (send ? distance : s->nranks - distance)) % s->nranks;
     op->peer = (int32_t)peer;
     op->seq = send ? s->sent[distance]++ : s->received[distance]++;
     if (s->pattern == SYNTH_MOE) {

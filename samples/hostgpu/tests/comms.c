@@ -67,6 +67,9 @@ static void split(const struct rank_context *context)
     CHECK(ncclAllReduce(NULL, NULL, 1, ncclInt8, ncclSum, world, NULL) == ncclInvalidUsage);
     CHECK_NCCL(ncclCommDestroy(world));
     CHECK(sum_of_one(pair[0], 1) == n);
+    CHECK_NCCL(ncclCommDestroy(second));
+    CHECK_NCCL(ncclCommDestroy(pair[0]));
+    CHECK_NCCL(ncclCommDestroy(pair[1]));
 }
 
 static void split_waits(const struct rank_context *context)
@@ -95,6 +98,7 @@ static void shrink(const struct rank_context *context)
     CHECK_NCCL(ncclCommDestroy(world));
     int self = me ? me - 1 : 0;
     CHECK(ncclCommShrink(child, &self, 1, &world, NULL, NCCL_SHRINK_DEFAULT) == ncclInvalidArgument);
+    CHECK_NCCL(ncclCommDestroy(child));
 }
 
 static void revoke_all(const struct rank_context *context)
@@ -110,6 +114,7 @@ static void revoke_all(const struct rank_context *context)
     CHECK(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, world, stream) == ncclInvalidUsage);
     CHECK_NCCL(ncclCommSplit(world, 0, context->rank, &child, NULL));
     CHECK(sum_of_one(child, 1) == context->nranks);
+    CHECK_NCCL(ncclCommDestroy(child));
     CHECK_NCCL(ncclCommDestroy(world));
 }
 
@@ -120,6 +125,7 @@ static void scalable(const struct rank_context *context)
     ncclComm_t comm;
     CHECK_NCCL(ncclCommInitRankScalable(&comm, context->nranks, context->rank, 2, ids, NULL));
     CHECK(sum_of_one(comm, context->rank) == context->nranks * (context->nranks - 1) / 2);
+    CHECK_NCCL(ncclCommDestroy(comm));
 }
 
 /* ---- Several ranks in one process ---- */
@@ -176,6 +182,7 @@ static void init_in_group(const struct rank_context *context)
     for (int i = 0; i < LOCAL; i++) {
         CHECK_CUDA(cudaStreamSynchronize(streams[i]));
         CHECK(data[i] == n);
+        CHECK_NCCL(ncclCommDestroy(comms[i]));
     }
 }
 
@@ -256,6 +263,7 @@ static void errors(const struct rank_context *context)
     CHECK_NCCL(ncclGetVersion(&version));
     CHECK(version == NCCL_VERSION_CODE);
     CHECK(!strcmp(ncclGetErrorString(ncclSuccess), "no error"));
+    CHECK_NCCL(ncclCommDestroy(comm));
 }
 
 /* Two streams of one rank: its operations still run in the order of the calls. */
@@ -279,6 +287,7 @@ static void two_streams(const struct rank_context *context)
     CHECK_NCCL(ncclGroupEnd());
     CHECK_CUDA(cudaStreamSynchronize(streams[1]));
     CHECK(data[0] == context->nranks * context->nranks && data[1] == context->nranks);
+    CHECK_NCCL(ncclCommDestroy(comm));
 }
 
 /* ---- Non-blocking ---- */

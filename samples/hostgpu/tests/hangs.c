@@ -63,8 +63,10 @@ static void differ(const struct rank_context *context)
         odd_operation(odd ? plan->difference : NO_DIFFERENCE, buffer, out, comm, stream);
     bool waits = plan->hangs && !(odd && plan->difference == NOT_CALLED);
     CHECK(stream_finishes(stream, waits ? 0.3 : 10) == !waits);
-    if (!plan->hangs || !waits)
+    if (!waits) {
+        CHECK_NCCL(ncclCommDestroy(comm));
         return;
+    }
     CHECK_NCCL(ncclAllReduce(buffer, out, 1000, ncclInt32, ncclSum, comm, stream));
     CHECK(!stream_finishes(stream, 0.1));
     ncclResult_t state;
@@ -105,6 +107,7 @@ static void two_orders(const struct rank_context *context)
     for (int i = 0; i < 2; i++)
         CHECK_NCCL(ncclCommAbort(comms[i]));
     CHECK(stream_finishes(stream, 5));
+    CHECK_NCCL(ncclCommDestroy(parent));
 }
 
 static void join_with_other_size(const struct rank_context *context)
@@ -139,6 +142,8 @@ static void with_fault(const struct rank_context *context)
     CHECK(!stream_finishes(stream, 0.3));
     for (int i = 0; i < 6; i++)
         CHECK((cudaEventQuery(events[i]) == cudaSuccess) == (i < fault->finished_ops));
+    for (int i = 0; i < 6; i++)
+        CHECK_CUDA(cudaEventDestroy(events[i]));
     ncclResult_t state;
     CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
     CHECK(state == (odd ? fault->raised : ncclSuccess));
@@ -158,6 +163,7 @@ static void slow(const struct rank_context *context)
         CHECK_NCCL(ncclAllReduce(buffer, buffer, 8, ncclInt32, ncclMax, comm, stream));
     CHECK_CUDA(cudaStreamSynchronize(stream));
     CHECK(now_s() - start >= 0.1);
+    CHECK_NCCL(ncclCommDestroy(comm));
 }
 
 int main(void)

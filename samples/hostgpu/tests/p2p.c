@@ -71,6 +71,7 @@ static void ordered(const struct rank_context *context)
     CHECK_CUDA(cudaStreamSynchronize(stream));
     for (int i = 0; i < MESSAGES; i++)
         CHECK(recv[i] == peer * 1000 + i);
+    CHECK_NCCL(ncclCommDestroy(comm));
 }
 
 /* Ungrouped, in an order that works; then messages and collectives mixed in one group. */
@@ -99,6 +100,7 @@ static void pipeline(const struct rank_context *context)
     CHECK_NCCL(ncclGroupEnd());
     CHECK_CUDA(cudaStreamSynchronize(stream));
     CHECK(value[1] == (me + n - 1) % n && *sum == n * (n - 1) / 2);
+    CHECK_NCCL(ncclCommDestroy(comm));
 }
 
 enum blocking_case { SEND_BEFORE_RECV, RECV_BEFORE_SEND, UNEQUAL_BYTES, NO_PARTNER };

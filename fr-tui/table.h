@@ -28,6 +28,7 @@ struct tui_column {
     const char *help; /* shown in the sort menu; may be NULL */
     int width;        /* cells, at least */
     int max_width;    /* takes spare room up to this; 0 = does not grow */
+    int tree_width;   /* at least this while the table is a tree; 0 = width */
     bool numeric;     /* right-aligned, sorts by number, large ones first */
     bool rising;      /* numeric, but small ones first */
 };
@@ -92,6 +93,7 @@ void tui_table_wheel(struct tui_table *table, int direction);
  * Widths of columns in a viewport, pure: minimum widths, spare room shared by those that
  * grow. Returns the total with one cell between columns.
  */
-int tui_columns_layout(const struct tui_column *columns, unsigned count, int viewport, int *widths);
+int tui_columns_layout(const struct tui_column *columns, unsigned count, int viewport, bool tree,
+                       int *widths);
 
 #endif

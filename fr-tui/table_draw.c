@@ -5,11 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-int tui_columns_layout(const struct tui_column *columns, unsigned count, int viewport, int *widths)
+int tui_columns_layout(const struct tui_column *columns, unsigned count, int viewport, bool tree, int *widths)
 {
     int total = count > 0 ? (int)count - 1 : 0;
     for (unsigned c = 0; c < count; c++) {
-        widths[c] = columns[c].width;
+        bool wide = tree && columns[c].tree_width > columns[c].width;
+        widths[c] = wide ? columns[c].tree_width : columns[c].width;
         total += widths[c];
     }
     /* A cell each in turn: every column that grows gets its fair share, and none too much. */
@@ -118,7 +119,7 @@ void tui_table_draw(struct tui_table *table, struct tui_rect place, bool focus)
         return;
     bool resized = place.height != table->place.height;
     table->place = place;
-    int total = tui_columns_layout(table->columns, table->ncolumns, place.width, table->widths);
+    int total = tui_columns_layout(table->columns, table->ncolumns, place.width, table->tree, table->widths);
     int spare = total > place.width ? total - place.width : 0;
     if (table->scroll > spare)
         table->scroll = spare;

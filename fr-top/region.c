@@ -1,0 +1,298 @@
+/* Reading live regions: counters and open calls of processes that run on this host. */
+#include "fr-top/top.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_SLOTS_READ  8192                 /* finished calls looked at per refresh, to measure bytes */
+#define LIFE_SIGN_NS    UINT64_C(1500000000) /* the drain thread wakes up every 250 ms */
+#define LOOK_BACK_SLOTS 16
+
+struct comm_seen {
+    uint32_t id;
+    uint64_t ops;
+};
+
+struct region {
+    struct rec_live live;
+    struct comm_seen *comms; /* by table entry, as of the last reading */
+    uint64_t newest_exit;    /* raw; calls that returned later have not been measured yet */
+    uint64_t alive_ns, alive_changed_ns;
+    bool read_once;
+};
+
+enum rec_code top_region_open(struct top_probe *probe, struct rec_error *err)
+{
+    struct region *region = calloc(1, sizeof *region);
+    if (region == NULL)
+        return rec_error_set(err, REC_ERR_NOMEM, probe->path, 0, "no memory");
+    enum rec_code code = rec_live_map(probe->path, false, &region->live, err);
+    if (code != REC_OK) {
+        free(region);
+        return code;
+    }
+    const struct rec_live_header *header = region->live.header;
+    region->comms = calloc(header->comm_count + 1u, sizeof *region->comms);
+    if (region->comms == NULL) {
+        rec_live_unmap(&region->live);
+        free(region);
+        return rec_error_set(err, REC_ERR_NOMEM, probe->path, 0, "no memory");
+    }
+    struct top_process *process = &probe->process;
+    *process = (struct top_process){.proc_uid = header->proc_uid,
+                                    .pid = header->pid,
+                                    .rank = TOP_NO_RANK,
+                                    .world_size = -1,
+                                    .local = true};
+    memcpy(process->frec_dir, header->frec_dir, sizeof process->frec_dir - 1);
+    uint32_t meta_bytes = atomic_load_explicit(&header->meta_bytes, memory_order_acquire);
+    if (meta_bytes > 0 && meta_bytes <= sizeof header->meta)
+        top_probe_meta(probe, header->meta, meta_bytes);
+    if (process->job[0] == '\0') /* at least what records into one directory belongs together */
+        memcpy(process->job, process->frec_dir, sizeof process->job - 1);
+    probe->reader = region;
+    return REC_OK;
+}
+
+void top_region_close(struct top_probe *probe)
+{
+    struct region *region = probe->reader;
+    if (region == NULL)
+        return;
+    rec_live_unmap(&region->live);
+    free(region->comms);
+    free(region);
+    probe->reader = NULL;
+}
+
+/* A whole copy of one communicator's definition; the version word is odd while it changes. */
+static bool read_comm(const struct rec_live_comm *comm, const struct rec_clock *clock,
+                      struct top_member *member)
+{
+    for (int tries = 0; tries < 100; tries++) {
+        uint32_t version = atomic_load_explicit(&comm->version, memory_order_acquire);
+        if (version == 0)
+            return false;
+        if (version & 1)
+            continue;
+        *member = (struct top_member){
+            .state = atomic_load_explicit(&comm->state, memory_order_relaxed),
+            .comm_id = atomic_load_explicit(&comm->id, memory_order_relaxed),
+            .nranks = atomic_load_explicit(&comm->nranks, memory_order_relaxed),
+            .uid = atomic_load_explicit(&comm->uid, memory_order_relaxed),
+            .comm_rank = atomic_load_explicit(&comm->rank, memory_order_relaxed),
+            .made_by = atomic_load_explicit(&comm->made_by, memory_order_relaxed),
+            .async_error = atomic_load_explicit(&comm->async_error, memory_order_relaxed),
+            .created_ns = rec_clock_ns(clock, atomic_load_explicit(&comm->created, memory_order_relaxed)),
+            .next_seq = atomic_load_explicit(&comm->next_seq, memory_order_relaxed),
+            .p2p = atomic_load_explicit(&comm->p2p_entered, memory_order_relaxed),
+            .lost = atomic_load_explicit(&comm->lost, memory_order_relaxed),
+        };
+        memcpy(member->name, comm->name, sizeof member->name);
+        member->name[sizeof member->name - 1] = '\0';
+        atomic_thread_fence(memory_order_acquire);
+        if (atomic_load_explicit(&comm->version, memory_order_relaxed) == version)
+            return member->state != REC_LIVE_COMM_FREE;
+    }
+    return false;
+}
+
+static void read_comms(struct top_probe *probe, struct region *region, const struct rec_clock *clock)
+{
+    probe->nmembers = 0;
+    for (uint32_t i = 0; i < region->live.header->comm_count; i++) {
+        struct top_member member, *kept;
+        if (!read_comm(&region->live.comms[i], clock, &member))
+            continue;
+        struct comm_seen *seen = &region->comms[i];
+        uint64_t first = rec_first_seq(member.made_by);
+        uint64_t ops = (member.next_seq > first ? member.next_seq - first : 0) + member.p2p;
+        if (!region->read_once || seen->id != member.comm_id)
+            seen->ops = 0; /* entries are used again for later communicators */
+        if (ops > seen->ops)
+            probe->process.ops += ops - seen->ops;
+        *seen = (struct comm_seen){.id = member.comm_id, .ops = ops};
+        kept = top_probe_member(probe);
+        if (kept != NULL)
+            *kept = member;
+    }
+}
+
+static uint32_t member_of(const struct top_probe *probe, uint32_t comm_id)
+{
+    for (size_t i = 0; comm_id != REC_ID_NONE && i < probe->nmembers; i++) {
+        if (probe->members[i].comm_id == comm_id)
+            return (uint32_t)i;
+    }
+    return TOP_NONE;
+}
+
+static void add_open(struct top_process *process, const struct top_op *op)
+{
+    uint32_t at = process->nopen < TOP_MAX_OPEN ? process->nopen : TOP_MAX_OPEN;
+    process->nopen++;
+    while (at > 0 && process->open[at - 1].since_ns > op->since_ns)
+        at--;
+    if (at >= TOP_MAX_OPEN)
+        return;
+    size_t behind = (process->nopen < TOP_MAX_OPEN ? process->nopen : TOP_MAX_OPEN) - at - 1;
+    memmove(&process->open[at + 1], &process->open[at], behind * sizeof process->open[0]);
+    process->open[at] = *op;
+}
+
+static void read_threads(struct top_probe *probe, struct region *region, const struct rec_clock *clock)
+{
+    struct top_process *process = &probe->process;
+    const struct rec_live *live = &region->live;
+    uint64_t lost = atomic_load_explicit(&live->header->unslotted, memory_order_relaxed) +
+                    atomic_load_explicit(&live->header->file_lost, memory_order_relaxed);
+    process->nopen = 0;
+    for (uint32_t t = 0; t < live->header->thread_count; t++) {
+        uint32_t id = atomic_load_explicit(&live->threads[t].id, memory_order_acquire);
+        if (id == 0)
+            continue;
+        lost += atomic_load_explicit(&live->threads[t].lost, memory_order_relaxed);
+        struct rec_slot slot;
+        if (!rec_live_open_op(live, t, &slot))
+            continue;
+        struct top_op open;
+        rec_live_to_op(live, clock, id, &slot, &open.op);
+        open.member = member_of(probe, open.op.comm);
+        open.since_ns = open.op.enter_ns;
+        add_open(process, &open);
+        if (open.op.enter_ns > process->last_call_ns)
+            process->last_call_ns = open.op.enter_ns;
+    }
+    if (lost > process->lost)
+        process->lost = lost;
+}
+
+static bool tells_progress(const struct rec_slot *slot)
+{
+    return slot->comm != REC_LIVE_NONE16 &&
+           (rec_kind_flags(slot->kind) &
+            (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE | REC_KF_TEARDOWN)) != 0;
+}
+
+struct measured {
+    uint64_t calls, bytes; /* data calls that returned since the last reading */
+    uint64_t newest;       /* raw exit time of the latest call */
+    struct rec_slot last;  /* latest call that tells progress */
+    uint32_t last_thread;
+};
+
+/* Finished calls of one chunk, newest first, down to those that were measured before. */
+static void read_chunk(const struct region *region, uint32_t c, struct measured *sum)
+{
+    struct rec_live_chunk *chunk = &region->live.chunks[c];
+    uint64_t claim = atomic_load_explicit(&chunk->claim, memory_order_acquire);
+    uint32_t done = atomic_load_explicit(&chunk->done, memory_order_acquire);
+    struct measured mine = {.newest = sum->newest};
+    if (done > REC_LIVE_CHUNK_SLOTS)
+        return;
+    for (uint32_t i = done; i-- > 0;) {
+        struct rec_slot slot;
+        rec_live_slot_load(&region->live.slots[(uint64_t)c * REC_LIVE_CHUNK_SLOTS + i], &slot);
+        bool fresh = slot.exit > region->newest_exit;
+        if (!fresh && (mine.last.exit != 0 || done - i > LOOK_BACK_SLOTS))
+            break;
+        if (slot.exit > mine.newest)
+            mine.newest = slot.exit;
+        if (mine.last.exit == 0 && tells_progress(&slot))
+            mine.last = slot;
+        if (fresh && rec_kind_flags(slot.kind) & REC_KF_DATA) {
+            mine.calls++;
+            mine.bytes += slot.count * rec_dtype_size(slot.dtype);
+        }
+    }
+    mine.last_thread = atomic_load_explicit(&chunk->thread_id, memory_order_relaxed);
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&chunk->claim, memory_order_relaxed) != claim)
+        return; /* a new owner has begun to overwrite it */
+    sum->calls += mine.calls;
+    sum->bytes += mine.bytes;
+    sum->newest = mine.newest;
+    if (mine.last.exit > sum->last.exit) {
+        sum->last = mine.last;
+        sum->last_thread = mine.last_thread;
+    }
+}
+
+static void read_finished(struct top_probe *probe, struct region *region, const struct rec_clock *clock,
+                          struct measured *sum)
+{
+    struct top_process *process = &probe->process;
+    *sum = (struct measured){.newest = region->newest_exit};
+    for (uint32_t c = 0; c < region->live.header->chunk_count && sum->calls < MAX_SLOTS_READ; c++)
+        read_chunk(region, c, sum);
+    if (sum->newest > 0) {
+        uint64_t exit_ns = rec_clock_ns(clock, sum->newest);
+        if (exit_ns > process->last_call_ns)
+            process->last_call_ns = exit_ns;
+    }
+    if (sum->last.exit > 0) {
+        rec_live_to_op(&region->live, clock, sum->last_thread, &sum->last, &process->now.op);
+        process->now.since_ns = process->now.op.exit_ns;
+    }
+    process->now.member = member_of(probe, process->now.op.comm);
+    region->newest_exit = sum->newest;
+}
+
+static void read_life(struct top_probe *probe, struct region *region, uint64_t now_ns)
+{
+    struct top_process *process = &probe->process;
+    struct rec_live_header *header = region->live.header;
+    process->end.reason = atomic_load_explicit(&header->end.reason, memory_order_acquire);
+    process->end.status = atomic_load_explicit(&header->end.status, memory_order_relaxed);
+    process->end.signal = atomic_load_explicit(&header->end.signal, memory_order_relaxed);
+    process->file_bytes = atomic_load_explicit(&header->file_bytes, memory_order_relaxed);
+    process->file_error = atomic_load_explicit(&header->file_error, memory_order_relaxed);
+    process->alive_ns = atomic_load_explicit(&header->alive_ns, memory_order_relaxed);
+    if (process->alive_ns != region->alive_ns)
+        region->alive_changed_ns = region->read_once ? now_ns : process->alive_ns;
+    region->alive_ns = process->alive_ns;
+
+    /* In another PID namespace /proc knows nothing of it, but the drain thread goes on writing. */
+    bool signs = now_ns < region->alive_changed_ns + LIFE_SIGN_NS;
+    bool runs = rec_live_process_alive(&region->live);
+    process->ended = process->end.reason != REC_END_NONE && !runs;
+    process->vanished = process->end.reason == REC_END_NONE && !runs && !signs;
+}
+
+static void set_rates(struct top_probe *probe, const struct region *region, const struct measured *sum,
+                      uint64_t now_ns)
+{
+    struct top_process *process = &probe->process;
+    process->ops_per_s = process->bytes_per_s = NAN;
+    if (region->read_once && now_ns > probe->sampled_ns) {
+        double seconds = (double)(now_ns - probe->sampled_ns) / 1e9;
+        double ops = (double)(process->ops - probe->ops_base);
+        process->ops_per_s = ops / seconds;
+        /* Not every call may have been looked at: the rest counts as much as those on average. */
+        double scale = sum->calls > 0 && ops > (double)sum->calls ? ops / (double)sum->calls : 1;
+        process->bytes_per_s = (double)sum->bytes * scale / seconds;
+    }
+    probe->ops_base = process->ops;
+    probe->sampled_ns = now_ns;
+}
+
+void top_region_read(struct top_probe *probe, uint64_t now_ns)
+{
+    struct region *region = probe->reader;
+    struct top_process *process = &probe->process;
+    struct rec_clock clock;
+    struct measured sum;
+    rec_live_clock_read(&region->live, &clock);
+    read_comms(probe, region, &clock);
+    read_threads(probe, region, &clock);
+    read_finished(probe, region, &clock, &sum);
+    read_life(probe, region, now_ns);
+    set_rates(probe, region, &sum, now_ns);
+    process->in_call = process->nopen > 0;
+    if (process->ended || process->vanished)
+        process->ops_per_s = process->bytes_per_s = NAN;
+    if (process->in_call)
+        process->now = process->open[0];
+    region->read_once = true;
+}

@@ -1,0 +1,414 @@
+/* The screen: header, views, the loop between refreshes and keys. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "fr-top/lanes.h"
+#include "fr-top/page.h"
+#include "fr-top/top.h"
+#include "fr-top/views.h"
+#include "fr-common.h"
+#include "fr-tui/chart.h"
+#include "fr-tui/shell.h"
+
+enum { VIEW_HISTORY = TOP_TABLES, VIEWS };
+enum {
+    CMD_VIEW = TUI_APP,
+    CMD_VIEW_BACK,
+    CMD_RANKS,
+    CMD_COMMS,
+    CMD_HOSTS,
+    CMD_HISTORY,
+    CMD_BY_STATE,
+    CMD_BY_LAG
+};
+
+static const struct tui_binding bindings[] = {
+    {CMD_VIEW, {TUI_F(2), TUI_KEY_TAB}, "View", "next view: ranks, communicators, hosts, history"},
+    {CMD_VIEW_BACK, {TUI_KEY_BACK_TAB}, NULL, "previous view"},
+    {CMD_RANKS, {'1'}, NULL, "ranks"},
+    {CMD_COMMS, {'2'}, NULL, "communicators"},
+    {CMD_HOSTS, {'3'}, NULL, "hosts"},
+    {CMD_HISTORY, {'4'}, NULL, "history: the state of every rank over time; + and - zoom"},
+    {CMD_BY_STATE, {TUI_F(7), 'S'}, "Worst", "ranks, the worst state first"},
+    {CMD_BY_LAG, {TUI_F(8), 'L'}, "Lag", "ranks, the largest lag first"},
+};
+
+static const char *const notes[] = {
+    "",
+    "States, worst first:",
+    "    dead      gone without a word (SIGKILL, lost node)",
+    "    crashed   ended by a fatal signal",
+    "    failed    exited with a status other than 0",
+    "    late      long outside NCCL while other members of a communicator are ahead",
+    "    stalled   no NCCL call began or returned for long (--stall)",
+    "    silent    no sign of life: stopped, or its host is",
+    "    in call   inside an NCCL call",
+    "    starting  no communicator yet",
+    "    idle      no call lately",
+    "    running   calls come and go",
+    "    exited    ended well",
+    "",
+    "LAG counts the calls by which a rank is behind the foremost member of a communicator.",
+    "B/S is what the calls were given (count x size), not what the network moved.",
+    NULL,
+};
+
+struct screen {
+    struct top_watch *watch;
+    const struct top_screen_options *options;
+    const struct top_snapshot *snapshot;
+    struct top_view_data data;
+    struct tui_table *tables[TOP_TABLES];
+    struct tui_timeline timeline;
+    struct top_lanes lanes;
+    struct tui_history ops, bytes;
+    struct tui_shell shell;
+    struct top_page page;
+    unsigned view;
+    int tabs_y; /* -1 = not shown */
+    struct rec_error error;
+    int status;
+};
+
+static uint64_t monotonic_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* ---- header ---- */
+
+static void draw_rate(const struct tui_history *history, int y, int x, int width, const char *label)
+{
+    char text[16];
+    int cells = tui_say(y, x, TUI_METER_LABEL, "%s", label);
+    top_text_count(text, sizeof text, tui_history_get(history, 0));
+    tui_say(y, x + cells, TUI_BOLD, "[");
+    int inside = width - cells - 2;
+    int room = inside - 7;
+    if (room > 0)
+        tui_history_draw(history, (struct tui_rect){y, x + cells + 1, 1, room}, 0, TUI_METER_FILL);
+    if (inside >= 6)
+        tui_put(y, x + cells + 1 + inside - 6, 6, TUI_BOLD, TUI_RIGHT, text);
+    tui_say(y, x + width - 1, TUI_BOLD, "]");
+}
+
+static void draw_ranks_meter(const struct screen *screen, int y, int x, int width)
+{
+    const struct top_snapshot *snapshot = screen->snapshot;
+    uint32_t expected = snapshot->world > snapshot->nprocesses ? snapshot->world : snapshot->nprocesses;
+    bool trouble = snapshot->stuck > 0 || snapshot->ended > 0;
+    char text[32];
+    snprintf(text, sizeof text, "%u/%u up", snapshot->up, expected);
+    tui_meter(y, x, width, "Ranks", snapshot->up, expected, trouble ? TUI_BAD : TUI_METER_FILL, text);
+}
+
+static int put_worry(int y, int x, const char *label, uint64_t value, enum tui_style bad)
+{
+    char text[16];
+    int cells = tui_say(y, x, TUI_METER_LABEL, "%s: ", label);
+    top_text_count(text, sizeof text, (double)value);
+    return cells + tui_say(y, x + cells, value > 0 ? bad : TUI_BOLD, "%s", text) + 2;
+}
+
+static void draw_job_line(const struct screen *screen, int y, int x)
+{
+    const struct top_snapshot *snapshot = screen->snapshot;
+    int cells = tui_say(y, x, TUI_METER_LABEL, "Job: ");
+    cells += tui_say(y, x + cells, TUI_BOLD, "%s", snapshot->nprocesses > 0 ? snapshot->job : "-");
+    uint64_t start = UINT64_MAX;
+    for (uint32_t i = 0; i < snapshot->nprocesses; i++) {
+        if (snapshot->processes[i].start_ns != 0 && snapshot->processes[i].start_ns < start)
+            start = snapshot->processes[i].start_ns;
+    }
+    if (start < snapshot->now_ns) {
+        char age[16];
+        top_text_age(age, sizeof age, snapshot->now_ns - start);
+        tui_say(y, x + cells, TUI_NORMAL, ", started %s ago", age);
+    }
+}
+
+static void draw_counts_line(const struct screen *screen, int y, int x)
+{
+    const struct top_snapshot *snapshot = screen->snapshot;
+    x += put_worry(y, x, "Stalled", snapshot->stuck, TUI_BAD);
+    x += put_worry(y, x, "Ended", snapshot->ended, TUI_BAD);
+    put_worry(y, x, "Lost", snapshot->lost, TUI_WARN);
+}
+
+static void draw_oldest_line(const struct screen *screen, int y, int x)
+{
+    const struct top_snapshot *snapshot = screen->snapshot;
+    int cells = tui_say(y, x, TUI_METER_LABEL, "Oldest: ");
+    if (snapshot->oldest == TOP_NONE) {
+        tui_say(y, x + cells, TUI_DIM, "nobody is inside NCCL");
+        return;
+    }
+    const struct top_process *process = &snapshot->processes[snapshot->oldest];
+    char op[32], rank[16], age[16];
+    uint64_t since = process->now.since_ns;
+    top_text_op(op, sizeof op, &process->now.op);
+    top_text_rank(rank, sizeof rank, process);
+    top_text_age(age, sizeof age, snapshot->now_ns > since ? snapshot->now_ns - since : 0);
+    tui_say(y, x + cells, top_state_stuck(process->state) ? TUI_BAD : TUI_BOLD, "%s %s, rank %s (%s)", op,
+            age, rank, process->host);
+}
+
+static int tab_x(unsigned view)
+{
+    int x = 1;
+    for (unsigned v = 0; v < view; v++)
+        x += (int)strlen(v < TOP_TABLES ? top_views[v].name : "History") + 3;
+    return x;
+}
+
+static void draw_tabs(struct screen *screen, int y)
+{
+    screen->tabs_y = y;
+    for (unsigned v = 0; v < VIEWS; v++)
+        tui_say(y, tab_x(v), v == screen->view ? TUI_COLUMN : TUI_NORMAL, "[%s]",
+                v < TOP_TABLES ? top_views[v].name : "History");
+}
+
+/* Returns the lines used. What does not fit is left out, the most important last. */
+static int draw_header(struct screen *screen, int rows, int columns)
+{
+    int y = 0, half = columns / 2;
+    bool wide = columns >= 72;
+    screen->tabs_y = -1;
+    if (rows < 12) {
+        draw_ranks_meter(screen, y, 0, wide ? half : columns);
+        if (wide)
+            draw_counts_line(screen, y, half + 2);
+        return y + 1;
+    }
+    int left = wide ? half : columns;
+    draw_ranks_meter(screen, y, 1, left - 1);
+    draw_rate(&screen->ops, y + 1, 1, left - 1, "Ops/s");
+    draw_rate(&screen->bytes, y + 2, 1, left - 1, "Byt/s");
+    if (wide) {
+        draw_job_line(screen, y, half + 2);
+        draw_counts_line(screen, y + 1, half + 2);
+        draw_oldest_line(screen, y + 2, half + 2);
+        y += 3;
+    } else {
+        draw_counts_line(screen, y + 3, 1);
+        draw_oldest_line(screen, y + 4, 1);
+        y += 5;
+    }
+    if (rows >= 18)
+        draw_tabs(screen, ++y - (rows >= 20 ? 0 : 1));
+    return rows >= 20 ? y + 1 : y;
+}
+
+static void draw_nothing(const struct screen *screen, int y)
+{
+    static const char *const text[] = {
+        "No recorded process here.",
+        "Start one with LD_PRELOAD=librecorder-inject.so FREC_DIR=DIR in front of its command.",
+        "This screen will show it by itself.",
+    };
+    for (int i = 0; i < 3; i++)
+        tui_put(y + i, 2, tui_columns() - 3, i == 0 ? TUI_BOLD : TUI_NORMAL, TUI_LEFT, text[i]);
+    (void)screen;
+}
+
+static void draw(struct screen *screen)
+{
+    tui_begin();
+    if (!tui_too_small(5, 20)) {
+        int rows = tui_rows(), columns = tui_columns();
+        int used = draw_header(screen, rows, columns);
+        tui_shell_draw(&screen->shell, (struct tui_rect){used, 0, rows - used, columns});
+        if (screen->snapshot->nprocesses == 0 && !screen->shell.page_open &&
+            screen->shell.mode == TUI_MODE_BROWSE && rows - used > 6)
+            draw_nothing(screen, used + 2);
+    }
+    tui_end();
+}
+
+/* ---- data ---- */
+
+static bool refresh_data(struct screen *screen)
+{
+    if (top_watch_refresh(screen->watch, &screen->snapshot, &screen->error) != REC_OK)
+        return false;
+    screen->data.snapshot = screen->snapshot;
+    tui_history_push(&screen->ops, screen->snapshot->ops_per_s);
+    tui_history_push(&screen->bytes, screen->snapshot->bytes_per_s);
+    top_lanes_push(&screen->lanes, screen->snapshot);
+    for (unsigned v = 0; v < TOP_TABLES; v++)
+        tui_table_update(screen->tables[v]);
+    if (screen->shell.page_open && screen->page.id != 0)
+        top_page_fill(&screen->page, screen->snapshot);
+    snprintf(screen->shell.status, sizeof screen->shell.status, "%.150s", screen->snapshot->warning);
+    if (screen->options->metrics == NULL)
+        return true;
+    /* A disk that is full now may have room later: say it and go on. */
+    struct rec_error err;
+    if (top_write_metrics(screen->snapshot, screen->options->metrics, &err) != REC_OK)
+        snprintf(screen->shell.status, sizeof screen->shell.status, "%.80s: %.60s", err.path, err.text);
+    return true;
+}
+
+static void show_view(struct screen *screen, unsigned view)
+{
+    screen->view = view;
+    screen->shell.page_open = false;
+    screen->shell.mode = TUI_MODE_BROWSE;
+    screen->shell.table = view < TOP_TABLES ? screen->tables[view] : NULL;
+    screen->shell.timeline = view == VIEW_HISTORY ? &screen->timeline : NULL;
+}
+
+static void open_details(struct screen *screen)
+{
+    const struct top_snapshot *snapshot = screen->snapshot;
+    size_t row;
+    uint32_t comm, process;
+    if (screen->view == VIEW_HISTORY) {
+        row = screen->timeline.lane;
+        comm = TOP_NONE;
+        process = row < snapshot->nprocesses ? (uint32_t)row : TOP_NONE;
+    } else {
+        row = tui_table_selected(screen->tables[screen->view]);
+        comm = top_view_comm(snapshot, screen->view, row);
+        process = top_view_process(snapshot, screen->view, row);
+    }
+    bool about_comm = comm != TOP_NONE && snapshot->comms[comm].uid != 0 &&
+                      (screen->view == TOP_VIEW_RANKS || process == TOP_NONE);
+    if (!about_comm && process == TOP_NONE)
+        return;
+    screen->page.comm = about_comm;
+    screen->page.id = about_comm ? snapshot->comms[comm].uid : snapshot->processes[process].proc_uid;
+    if (top_page_fill(&screen->page, snapshot))
+        tui_shell_page(&screen->shell, &top_page_source, &screen->page,
+                       about_comm ? "Communicator" : "Process");
+}
+
+static void sort_ranks(struct screen *screen, const char *name)
+{
+    const struct tui_column *columns;
+    unsigned count = tui_table_columns(screen->tables[TOP_VIEW_RANKS], &columns);
+    for (unsigned c = 0; c < count; c++) {
+        if (strcmp(columns[c].name, name) == 0)
+            tui_table_sort(screen->tables[TOP_VIEW_RANKS], c, columns[c].numeric && !columns[c].rising);
+    }
+    show_view(screen, TOP_VIEW_RANKS);
+}
+
+/* false = quit */
+static bool run_command(struct screen *screen, int command)
+{
+    switch (command) {
+    case TUI_QUIT:
+        return false;
+    case TUI_OPEN:
+        open_details(screen);
+        break;
+    case CMD_VIEW:
+        show_view(screen, (screen->view + 1) % VIEWS);
+        break;
+    case CMD_VIEW_BACK:
+        show_view(screen, (screen->view + VIEWS - 1) % VIEWS);
+        break;
+    case CMD_RANKS:
+    case CMD_COMMS:
+    case CMD_HOSTS:
+    case CMD_HISTORY:
+        show_view(screen, (unsigned)(command - CMD_RANKS));
+        break;
+    case CMD_BY_STATE:
+        sort_ranks(screen, "STATE");
+        break;
+    case CMD_BY_LAG:
+        sort_ranks(screen, "LAG");
+        break;
+    default:
+        break;
+    }
+    return true;
+}
+
+static bool handle(struct screen *screen, const struct tui_event *event)
+{
+    if (event->type == TUI_EV_MOUSE && event->mouse == TUI_MOUSE_CLICK && event->y == screen->tabs_y) {
+        for (unsigned v = 0; v < VIEWS; v++) {
+            if (event->x >= tab_x(v) && event->x < tab_x(v + 1) - 1)
+                show_view(screen, v);
+        }
+        return true;
+    }
+    return run_command(screen, tui_shell_event(&screen->shell, event));
+}
+
+/* Returns the signal that ended it, or 0. */
+static int loop(struct screen *screen)
+{
+    uint64_t next = monotonic_ms();
+    for (;;) {
+        uint64_t now = monotonic_ms();
+        if (now >= next) {
+            if (!screen->shell.paused && !refresh_data(screen)) {
+                screen->status = FR_EXIT_ERROR;
+                return 0;
+            }
+            next = now + screen->options->delay_ms;
+        }
+        draw(screen);
+        struct tui_event event;
+        tui_wait((int)(next - now), &event);
+        if (!handle(screen, &event))
+            return event.type == TUI_EV_QUIT ? event.signal : 0;
+    }
+}
+
+static bool set_up(struct screen *screen)
+{
+    for (unsigned v = 0; v < TOP_TABLES; v++) {
+        const struct top_view *view = &top_views[v];
+        screen->tables[v] = tui_table_new(view->columns, view->ncolumns, &view->source, &screen->data);
+        if (screen->tables[v] == NULL) {
+            rec_error_set(&screen->error, REC_ERR_NOMEM, NULL, 0, "no memory");
+            return false;
+        }
+    }
+    screen->lanes.seconds_each = screen->options->delay_ms / 1000.0;
+    tui_timeline_open(&screen->timeline, &top_lanes_source, &screen->lanes);
+    screen->timeline.span = 1;
+    screen->shell.name = "fr-top";
+    screen->shell.notes = notes;
+    screen->shell.keymap = (struct tui_keymap){
+        .own = bindings, .nown = sizeof bindings / sizeof bindings[0], .table = true, .pause = true};
+    show_view(screen, TOP_VIEW_RANKS);
+    return true;
+}
+
+int top_screen_run(struct top_watch *watch, const struct top_screen_options *options)
+{
+    static struct screen screen; /* large, and there is one */
+    struct tui_options terminal = {.mono = options->mono, .ascii = options->ascii};
+    char reason[256];
+    int signo = 0;
+    screen = (struct screen){.watch = watch, .options = options};
+    if (!set_up(&screen))
+        return fr_error(&screen.error);
+    if (!tui_open(&terminal, reason, sizeof reason))
+        return fr_errorf(NULL, "%s", reason);
+    signo = loop(&screen);
+    tui_close();
+    for (unsigned v = 0; v < TOP_TABLES; v++)
+        tui_table_free(screen.tables[v]);
+    top_lanes_clear(&screen.lanes);
+    top_page_clear(&screen.page);
+    if (screen.status != 0)
+        return fr_error(&screen.error);
+    if (signo != 0 && signo != SIGINT) {
+        signal(signo, SIG_DFL);
+        raise(signo);
+    }
+    return 0;
+}

@@ -1,0 +1,208 @@
+/*
+ * What fr-top knows: probes (one recorded process each, kept from refresh to refresh) and
+ * snapshots (everything at one moment, joined into ranks, communicators and hosts).
+ *
+ * A probe is filled by region.c from a live region of this host, or by trace.c from a
+ * trace file; from there on it makes no difference where it came from. One thread.
+ */
+#ifndef TOP_H
+#define TOP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rec/error.h"
+#include "rec/event.h"
+#include "rec/live.h"
+
+#define TOP_NO_RANK  (-1)
+#define TOP_NONE     UINT32_MAX
+#define TOP_MAX_OPEN 8 /* open calls kept per process; more are counted */
+
+/* Worst first: also the order in which states sort. */
+enum top_state {
+    TOP_DEAD,     /* gone without a word: SIGKILL, node lost */
+    TOP_CRASHED,  /* ended by a fatal signal */
+    TOP_FAILED,   /* exited, status not 0 */
+    TOP_LATE,     /* outside NCCL for long while other members of a communicator are ahead */
+    TOP_STALLED,  /* no call began or returned for long */
+    TOP_SILENT,   /* no sign of life, and nothing shows that it ended */
+    TOP_IN_CALL,  /* inside an NCCL call */
+    TOP_STARTING, /* no communicator yet */
+    TOP_IDLE,     /* no call since the last refresh */
+    TOP_RUNNING,
+    TOP_EXITED, /* ended well */
+    TOP_STATES
+};
+const char *top_state_name(enum top_state state);
+bool top_state_ended(enum top_state state);
+bool top_state_stuck(enum top_state state); /* late or stalled */
+
+/* One comm rank of one process. */
+struct top_member {
+    uint64_t uid; /* 0 = not known yet */
+    uint32_t comm_id;
+    uint32_t state; /* enum rec_live_comm_state */
+    uint32_t nranks;
+    uint32_t comm_rank; /* REC_ID_NONE unknown */
+    uint32_t made_by;
+    uint32_t async_error;
+    uint64_t created_ns;
+    uint64_t next_seq; /* collective-like ops entered */
+    uint64_t p2p;
+    uint64_t lost;
+    char name[64];
+    /* set in a snapshot */
+    uint32_t process, comm; /* indices */
+    uint64_t lag;           /* ops behind the communicator's front */
+};
+
+struct top_op {
+    struct rec_op op;  /* kind REC_NONE = none known */
+    uint32_t member;   /* index into the process's members; TOP_NONE */
+    uint64_t since_ns; /* open: entered; else: returned */
+};
+
+struct top_process {
+    uint64_t proc_uid;
+    int32_t rank, world_size;
+    bool derived_rank;
+    int32_t pid;
+    char host[128], exe[256], job[160], restart[32];
+    char frec_dir[REC_LIVE_PATH_BYTES];
+    bool local; /* from a live region */
+
+    enum top_state state;
+    bool ended, vanished;
+    struct rec_end end;                        /* reason, status, signal */
+    uint64_t start_ns, alive_ns, last_call_ns; /* 0 unknown */
+    uint64_t ops;                              /* collective-like and P2P calls entered */
+    uint64_t lost;
+    uint64_t file_bytes;
+    uint32_t file_error;
+    double ops_per_s, bytes_per_s; /* NAN unknown */
+
+    struct top_op now; /* the oldest open call, else the last one */
+    bool in_call;
+    uint32_t nopen;
+    struct top_op open[TOP_MAX_OPEN];
+    uint64_t lag;                    /* largest of its members */
+    uint32_t first_member, nmembers; /* in the snapshot */
+};
+
+/* ---- probes ---- */
+
+struct top_probe {
+    struct top_process process; /* as of the last reading */
+    struct top_member *members;
+    size_t nmembers, room;
+    void *reader; /* region.c's or trace.c's own */
+    char path[REC_LIVE_PATH_BYTES + 64];
+    bool seen;         /* in the directory at the last scan */
+    bool finished;     /* nothing more to read */
+    uint64_t ops_base; /* what rates are computed from */
+    uint64_t sampled_ns;
+};
+
+/* A new zeroed member at the end; NULL without memory. */
+struct top_member *top_probe_member(struct top_probe *probe);
+/* The job and rank that the recorder's JSON tells (host, rank, job, start_ns …). */
+void top_probe_meta(struct top_probe *probe, const char *meta, size_t bytes);
+
+/* Live regions of this host. */
+enum rec_code top_region_open(struct top_probe *probe, struct rec_error *err) REC_WARN_UNUSED;
+void top_region_read(struct top_probe *probe, uint64_t now_ns);
+void top_region_close(struct top_probe *probe);
+
+/* ---- snapshots ---- */
+
+struct top_comm {
+    uint64_t uid;
+    char name[64];
+    uint32_t nranks, made_by;
+    uint64_t created_ns;
+    uint64_t front, back; /* highest and lowest next_seq of its members */
+    uint32_t nmembers;    /* present */
+    uint32_t lagging;     /* members behind the front */
+    uint32_t stuck, ended;
+    uint32_t *members; /* indices into members, by comm rank; part of the snapshot's memory */
+};
+
+struct top_host {
+    char name[128];
+    uint32_t processes, up, stuck, ended;
+    uint64_t lost, lag;
+    double ops_per_s, bytes_per_s;
+    uint64_t oldest_ns; /* oldest open call entered; 0 none */
+};
+
+struct top_snapshot {
+    uint64_t now_ns;
+    uint32_t nprocesses;
+    struct top_process *processes; /* by (job, rank, start) */
+    uint32_t nmembers;
+    struct top_member *members; /* grouped by process */
+    uint32_t ncomms;
+    struct top_comm *comms; /* by creation */
+    uint32_t nhosts;
+    struct top_host *hosts; /* by name */
+    uint32_t *comm_members;
+
+    char job[160]; /* "" when none; "3 jobs" when several are shown */
+    uint32_t njobs;
+    uint32_t world; /* expected ranks, 0 unknown */
+    uint32_t up, stuck, ended, states[TOP_STATES];
+    double ops_per_s, bytes_per_s; /* NAN unknown */
+    uint64_t lost;
+    uint32_t oldest;   /* process with the oldest open call; TOP_NONE */
+    char warning[256]; /* something that could not be read; "" */
+};
+
+struct top_options {
+    const char *dir;      /* only processes that record into it; NULL = all of this host */
+    const char *live_dir; /* where live regions lie */
+    const char *job;      /* only this job id; NULL */
+    uint32_t stall_sec;
+};
+
+struct top_watch;
+struct top_watch *top_watch_open(const struct top_options *options, struct rec_error *err);
+void top_watch_close(struct top_watch *watch);
+/* Looks again; the snapshot is the watch's and lives until the next call. */
+enum rec_code top_watch_refresh(struct top_watch *watch, const struct top_snapshot **snapshot,
+                                struct rec_error *err) REC_WARN_UNUSED;
+
+/* Joins probes into a snapshot (zeroed before); false without memory. Pure but for *snapshot. */
+bool top_snapshot_build(struct top_snapshot *snapshot, struct top_probe *const *probes, size_t nprobes,
+                        const struct top_options *options, uint64_t now_ns);
+void top_snapshot_clear(struct top_snapshot *snapshot);
+
+/* ---- text of values ---- */
+
+void top_text_count(char *out, size_t size, double value); /* "812", "12.3k"; "-" for NAN */
+void top_text_bytes(char *out, size_t size, double value); /* "12.3M" (1000s) */
+void top_text_age(char *out, size_t size, uint64_t ns);    /* "12.3s", "4m05s" */
+void top_text_comm(char *out, size_t size, const char *name, uint64_t uid);
+void top_text_op(char *out, size_t size, const struct rec_op *op); /* "AllReduce", "Op200" */
+void top_text_rank(char *out, size_t size, const struct top_process *process);
+/* "exit 1", "SIGSEGV", "gone": how it ended; "" while it runs. */
+void top_text_end(char *out, size_t size, const struct top_process *process);
+
+/* ---- outputs ---- */
+
+int top_write_text(const struct top_snapshot *snapshot);
+int top_write_json(const struct top_snapshot *snapshot);
+/* Writes FILE anew by rename. */
+enum rec_code top_write_metrics(const struct top_snapshot *snapshot, const char *path,
+                                struct rec_error *err) REC_WARN_UNUSED;
+
+struct top_screen_options {
+    bool mono, ascii;
+    uint32_t delay_ms;
+    const char *metrics; /* NULL */
+};
+/* The screen, until the user quits. Returns the exit status. */
+int top_screen_run(struct top_watch *watch, const struct top_screen_options *options);
+
+#endif

@@ -3,8 +3,8 @@
  *
  * It owns writer, drain and file. It blocks all signals and takes no lock that the application
  * can hold: no allocation, no stdio, no dynamic linking; it waits only for its futex, with a
- * time limit, and for the file system. Others talk to it through two words: asked (set by them,
- * woken) and finished (set by it).
+ * time limit, and for the file system. Others talk to it through two words of flags: asked (set by
+ * them, then woken) and answered (set by it, then woken).
  */
 #include "inject.h"
 
@@ -19,13 +19,14 @@
 #include <unistd.h>
 
 #include "rec/drain.h"
+#include "stall.h"
 
 #define MIN_WAIT_MS  10
 #define MAX_WAIT_MS  250
 #define HEARTBEAT_NS UINT64_C(2000000000)
 #define STACK_BYTES  (256u << 10)
 
-enum { ASK_NOTHING = 0, ASK_FINISH };
+enum { ASK_FLUSH = 1, ASK_FINISH = 2 };
 
 static struct {
     void *memory;
@@ -34,8 +35,12 @@ static struct {
     struct rec_drain *drain;
     uint64_t next_heartbeat_ns;
     bool running;
-    _Atomic uint32_t asked;
-    _Atomic uint32_t finished;
+    struct stacks *stacks;
+    struct stall_watch stall;
+    /* Of the thread that got a fatal signal; published by end.reason (release). */
+    uint64_t crash_pc, crash_sp;
+    uint64_t crash_seen_ns; /* monotonic; 0 = none, or done with */
+    _Atomic uint32_t asked, answered;
 } self;
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
@@ -80,7 +85,38 @@ static enum rec_code step(bool final, struct rec_drain_result *result)
     return code;
 }
 
+/* ---- stalls ----------------------------------------------------------------------------------- */
+
+static void watch_stalls(void)
+{
+    struct rec_stall stall;
+    if (!self.writer || !stall_check(&self.stall, &stall))
+        return;
+    stacks_read_maps(self.stacks);
+    stall.nthreads = stacks_read_threads(self.stacks, gettid());
+    stall.threads = self.stacks->threads;
+    stall.nmodules = self.stacks->nmodules;
+    stall.modules = self.stacks->modules;
+    rec_writer_stall(self.writer, real_now_ns(), &stall);
+    rec_writer_flush(self.writer, NULL);
+}
+
 /* ---- the end ---------------------------------------------------------------------------------- */
+
+/* Where the dying thread was: into the region, which outlives us, and for the END record. */
+static void read_crash(struct rec_end *end)
+{
+    struct rec_live_end *live_end = &recorder.live.header->end;
+    uint64_t pcs[STACKS_FRAMES];
+    stacks_read_maps(self.stacks);
+    end->frames = self.stacks->frames[0];
+    end->nframes = stacks_scan(self.stacks, self.crash_pc, self.crash_sp, self.stacks->frames[0], pcs);
+    end->nmodules = self.stacks->nmodules;
+    end->modules = self.stacks->modules;
+    for (uint32_t i = 0; i < end->nframes && i < REC_LIVE_CRASH_PCS; i++)
+        atomic_store_explicit(&live_end->pcs[i], pcs[i], memory_order_relaxed);
+    atomic_store_explicit(&live_end->npcs, end->nframes, memory_order_release);
+}
 
 static void write_end(void)
 {
@@ -92,7 +128,15 @@ static void write_end(void)
         .tid = atomic_load_explicit(&source->tid, memory_order_relaxed),
         .fault = atomic_load_explicit(&source->fault, memory_order_relaxed),
     };
+    if (end.reason == REC_END_SIGNAL)
+        read_crash(&end);
     rec_writer_end(self.writer, real_now_ns(), &end);
+}
+
+static void answer(uint32_t what)
+{
+    atomic_fetch_or_explicit(&self.answered, what, memory_order_release);
+    futex_wake(&self.answered);
 }
 
 static void finish(void)
@@ -106,25 +150,63 @@ static void finish(void)
         if (code == REC_OK && closed == REC_OK && recorder.live_path[0])
             unlink(recorder.live_path);
     }
-    atomic_store_explicit(&self.finished, 1, memory_order_release);
-    futex_wake(&self.finished);
+    answer(ASK_FINISH);
+}
+
+/* A fatal signal that the program itself handles: perhaps the end, perhaps not. */
+static void flush_for_crash(void)
+{
+    struct rec_drain_result result;
+    step(false, &result);
+    if (self.writer) {
+        write_end();
+        rec_writer_flush(self.writer, NULL);
+    }
+    self.crash_seen_ns = monotonic_now_ns();
+    answer(ASK_FLUSH);
+}
+
+static void await(uint32_t what, uint64_t wait_ms)
+{
+    uint64_t deadline = monotonic_now_ns() + wait_ms * 1000000;
+    for (uint64_t now = 0; (now = monotonic_now_ns()) < deadline;) {
+        uint32_t answered = atomic_load_explicit(&self.answered, memory_order_acquire);
+        if (answered & what)
+            return;
+        futex_wait(&self.answered, answered, (deadline - now) / 1000000 + 1);
+    }
+}
+
+static void ask(uint32_t what, uint64_t wait_ms)
+{
+    uint32_t before = atomic_fetch_or_explicit(&self.asked, what, memory_order_acq_rel);
+    if (!(before & what))
+        futex_wake(&self.asked);
+    await(what, wait_ms);
+}
+
+void drain_flush(uint64_t wait_ms)
+{
+    if (self.running)
+        ask(ASK_FLUSH, wait_ms);
 }
 
 void drain_finish(uint64_t wait_ms)
 {
-    if (atomic_exchange_explicit(&self.asked, ASK_FINISH, memory_order_release) == ASK_FINISH)
-        return;
-    if (!self.running) {
+    if (self.running)
+        ask(ASK_FINISH, wait_ms);
+}
+
+void drain_finish_here(void)
+{
+    if (!self.running && self.drain)
         finish();
-        return;
-    }
-    futex_wake(&self.asked);
-    uint64_t deadline = monotonic_now_ns() + wait_ms * 1000000;
-    for (uint64_t now = 0; (now = monotonic_now_ns()) < deadline;) {
-        if (atomic_load_explicit(&self.finished, memory_order_acquire))
-            return;
-        futex_wait(&self.finished, 0, (deadline - now) / 1000000 + 1);
-    }
+}
+
+void drain_note_stack(uint64_t pc, uint64_t sp)
+{
+    self.crash_pc = pc;
+    self.crash_sp = sp;
 }
 
 /* ---- the thread --------------------------------------------------------------------------------- */
@@ -145,15 +227,25 @@ static void *run(void *unused)
 {
     (void)unused;
     uint64_t wait = MIN_WAIT_MS;
+    uint32_t asked = 0;
     for (;;) {
-        futex_wait(&self.asked, ASK_NOTHING, wait);
-        if (atomic_load_explicit(&self.asked, memory_order_acquire) == ASK_FINISH) {
+        futex_wait(&self.asked, asked, wait);
+        uint32_t before = asked;
+        asked = atomic_load_explicit(&self.asked, memory_order_acquire);
+        if (asked & ASK_FINISH) {
             finish();
             return NULL;
         }
+        if (asked & ~before & ASK_FLUSH)
+            flush_for_crash();
         struct rec_drain_result result;
         step(false, &result);
         wait = next_wait(wait, &result);
+        watch_stalls();
+        if (self.crash_seen_ns && monotonic_now_ns() > self.crash_seen_ns + HEARTBEAT_NS) {
+            self.crash_seen_ns = 0;
+            crash_survived();
+        }
     }
 }
 
@@ -212,16 +304,17 @@ void drain_start(void)
 {
     const struct rec_writer_config settings = {.tick_ns = options.tick_ns, .max_bytes = options.max_bytes};
     size_t writer_bytes = (rec_writer_bytes(&settings) + 63) & ~(size_t)63;
-    self.bytes = writer_bytes + rec_drain_bytes(&recorder.live);
+    size_t drain_bytes = (rec_drain_bytes(&recorder.live) + 63) & ~(size_t)63;
+    self.bytes = writer_bytes + drain_bytes + sizeof(struct stacks);
     self.memory = mmap(NULL, self.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (self.memory == MAP_FAILED) {
         self.memory = NULL;
-        atomic_store_explicit(&self.asked, ASK_FINISH, memory_order_relaxed);
         verbose("no memory for the trace writer: only the live region is kept");
         return;
     }
     open_file(self.memory, &settings);
     self.drain = rec_drain_init((char *)self.memory + writer_bytes, &recorder.live);
+    self.stacks = (struct stacks *)((char *)self.memory + writer_bytes + drain_bytes);
     self.running = start_thread();
     if (!self.running)
         verbose("no thread for draining: the trace is written at exit only");

@@ -33,6 +33,7 @@ static void stop(uint64_t wait_ms)
 {
     int saved = errno;
     drain_finish(wait_ms);
+    drain_finish_here();
     atomic_store_explicit(&recorder.state, RECORDER_OFF, memory_order_release);
     errno = saved;
 }
@@ -47,7 +48,7 @@ static void at_exit(int status, void *unused)
 static void at_quick_exit_handler(void)
 {
     if (recording()) {
-        set_end(REC_END_QUICK, 0);
+        set_end(REC_END_QUICK, -1); /* no handler of quick_exit learns the status */
         stop(QUICK_WAIT_MS);
     }
 }

@@ -282,13 +282,23 @@ void slow_lock_forget(void);
 
 /* ---- drain_thread.c ------------------------------------------------------------------------ */
 
-/* Maps the writer, opens the file, starts the thread. Without a thread drain_finish does the work. */
+/* Maps the writer, opens the file, starts the thread. */
 void drain_start(void);
-/* Asks for a last drain with an END record and waits for at most wait_ms. Async-signal-safe
- * when the thread is running. */
-void drain_finish(uint64_t wait_ms);
-/* Asks for one drain now and waits for it. */
+/* The following wait for the thread, wait_ms at most; nothing happens when there is no thread.
+ * Async-signal-safe. */
+void drain_finish(uint64_t wait_ms); /* last drain, END record, close */
+void drain_flush(uint64_t wait_ms);  /* drain and a provisional END record */
+/* What drain_finish does, in the calling thread, when there is no drain thread. */
+void drain_finish_here(void);
+/* Registers of the thread that got a fatal signal. Async-signal-safe; before end.reason is set. */
+void drain_note_stack(uint64_t pc, uint64_t sp);
 void drain_forget(void);
+
+/* ---- crash.c -------------------------------------------------------------------------------- */
+
+void crash_hooks_install(void);
+void crash_hooks_forget(void); /* child of a fork: as if never installed */
+void crash_survived(void);     /* the program handled the signal and goes on */
 
 /* ---- exit.c -------------------------------------------------------------------------------- */
 

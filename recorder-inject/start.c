@@ -53,6 +53,7 @@ static bool start(void)
     drain_start();
     fork_hooks_install();
     exit_hooks_install();
+    crash_hooks_install();
     return true;
 }
 
@@ -78,6 +79,7 @@ void recorder_forget(void)
     slow_lock_forget();
     if (!on)
         return;
+    crash_hooks_forget();
     drain_forget();
     threads_forget();
     registry_forget();

@@ -1,0 +1,131 @@
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyze.h"
+#include "fr-common.h"
+
+static const char help[] =
+    "Usage: fr-analyze [options] DIR...\n"
+    "Say what went wrong in a recorded NCCL job: which rank did not do what, and why.\n"
+    "\n"
+    "      --json            one JSON document (schema fr-verdict/1)\n"
+    "  -j, --job ID          this job when there are several; \"latest\" is the last one\n"
+    "      --stall-sec N     silence of a running job that counts as a hang (default 30)\n"
+    "      --live-dir DIR    where live regions lie (FREC_LIVE_DIR, else /dev/shm)\n"
+    "      --no-live         read files only\n"
+    "  -h, --help            show this text\n"
+    "      --version         show the version\n"
+    "\n"
+    "Exit status: 0 healthy, 1 fault found, 2 usage or input error, 3 inconclusive.\n";
+
+enum { OPT_JSON = 256, OPT_STALL_SEC, OPT_LIVE_DIR, OPT_NO_LIVE, OPT_VERSION };
+
+static const struct option long_options[] = {
+    {"json", no_argument, NULL, OPT_JSON},
+    {"job", required_argument, NULL, 'j'},
+    {"stall-sec", required_argument, NULL, OPT_STALL_SEC},
+    {"live-dir", required_argument, NULL, OPT_LIVE_DIR},
+    {"no-live", no_argument, NULL, OPT_NO_LIVE},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {0},
+};
+
+struct options {
+    bool json;
+    struct rec_job_options job;
+    struct rec_analyze_options analyze;
+};
+
+static int report_candidates(const struct rec_job *job, const struct rec_error *err)
+{
+    int status = fr_error(err);
+    size_t count;
+    const struct rec_job_info *infos = rec_job_candidates(job, &count);
+    fprintf(stderr, "Choose one with --job:\n");
+    for (size_t i = 0; i < count; i++) {
+        char id[256];
+        fprintf(stderr, "  %s  (%u processes, by %s)\n", fr_clean(id, sizeof id, infos[i].id),
+                infos[i].processes, infos[i].source);
+    }
+    return status;
+}
+
+static int print_json(const struct rec_job *job, const struct rec_verdict *verdict)
+{
+    char *text = rec_verdict_json(job, verdict);
+    if (!text)
+        return fr_errorf(NULL, "no memory");
+    puts(text);
+    free(text);
+    return fr_finish(verdict->status);
+}
+
+static int analyze(const char *const *dirs, size_t ndirs, const struct options *options)
+{
+    struct rec_error err = {0};
+    struct rec_job *job = NULL;
+    struct rec_verdict *verdict = NULL;
+    int status;
+    enum rec_code code = rec_job_open(dirs, ndirs, &options->job, &job, &err);
+    if (code == REC_ERR_MIXED && job)
+        status = report_candidates(job, &err);
+    else if (code != REC_OK || (code = rec_analyze(job, &options->analyze, &verdict, &err)) != REC_OK)
+        status = fr_error(&err);
+    else if (options->json)
+        status = print_json(job, verdict);
+    else {
+        print_verdict(job, verdict);
+        status = fr_finish(verdict->status);
+    }
+    rec_verdict_free(verdict);
+    rec_job_close(job);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {0};
+    fr_init("fr-analyze");
+    const char *live_dir = NULL;
+    int c;
+    while ((c = getopt_long(argc, argv, ":j:h", long_options, NULL)) != -1) {
+        uint64_t seconds;
+        switch (c) {
+        case OPT_JSON:
+            options.json = true;
+            break;
+        case 'j':
+            options.job.job_id = optarg;
+            break;
+        case OPT_STALL_SEC:
+            if (!fr_parse_u64(optarg, 86400, &seconds) || !seconds)
+                return fr_usage_error("--stall-sec: no number of seconds: %s", optarg);
+            options.analyze.stall_sec = (uint32_t)seconds;
+            break;
+        case OPT_LIVE_DIR:
+            live_dir = optarg;
+            break;
+        case OPT_NO_LIVE:
+            options.job.no_live = true;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            return fr_finish(0);
+        case OPT_VERSION:
+            fr_version();
+            return fr_finish(0);
+        case ':':
+            return fr_usage_error("%s needs an argument", argv[optind - 1]);
+        default:
+            if (optopt && optopt < 256)
+                return fr_usage_error("unknown option -%c", optopt);
+            return fr_usage_error("unknown option %s", argv[optind - 1]);
+        }
+    }
+    if (optind == argc)
+        return fr_usage_error("name the directory of the traces (FREC_DIR)");
+    options.job.live_dir = fr_live_dir(live_dir);
+    return analyze((const char *const *)argv + optind, (size_t)(argc - optind), &options);
+}

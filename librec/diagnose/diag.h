@@ -1,0 +1,345 @@
+/*
+ * Inside the diagnosis (docs/verdicts.md tells the method).
+ *
+ * A struct diag is one analysis of one job, used by one thread. Its phases run in this order
+ * and each only reads what the earlier ones left:
+ *
+ *   diag_load      the last ops of every process, in launch order
+ *   diag_diverge   first disagreement of every communicator
+ *   diag_simulate  which ops can have completed if streams are FIFOs
+ *   diag_find_waits, diag_build_graph   who waits for whom, and the knots in that graph
+ *   diag_classify  findings
+ *
+ * Ops, units, streams and matching points refer to each other by index (DIAG_NONE = none),
+ * because their arrays move while they grow. An allocation that fails sets oom; every
+ * phase then ends early and rec_analyze returns REC_ERR_NOMEM.
+ */
+#ifndef DIAG_H
+#define DIAG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rec/job.h"
+#include "rec/live.h"
+#include "rec/verdict.h"
+
+#define DIAG_NONE UINT32_MAX
+#define NS_PER_S  UINT64_C(1000000000)
+
+/* ---- small containers (util.c) ---- */
+
+/* 64-bit key → index. Keys are hashes; two different things with one hash are not expected. */
+struct diag_map {
+    uint64_t *keys; /* 0 = free */
+    uint32_t *values;
+    size_t capacity, used;
+};
+/* The value's place; *fresh tells that it was made now (value DIAG_NONE). NULL without memory. */
+uint32_t *diag_map_put(struct diag_map *map, uint64_t key, bool *fresh);
+uint32_t diag_map_get(const struct diag_map *map, uint64_t key); /* DIAG_NONE when absent */
+void diag_map_free(struct diag_map *map);
+
+static inline uint64_t diag_key(uint64_t a, uint64_t b, uint64_t c)
+{
+    return rec_mix64(rec_mix64(rec_mix64(a + 0x11) ^ (b + 0x9e3779b97f4a7c15u)) ^ (c + 0x7f4a7c15u)) | 1;
+}
+
+/* The array with room for one more element; without memory the old array, and *oom set. */
+void *diag_grow(void *array, size_t *capacity, size_t count, size_t size, bool *oom);
+#define DIAG_ROOM(d, array, count)                                                                           \
+    ((d)->array = diag_grow((d)->array, &(d)->array##_cap, count, sizeof *(d)->array, &(d)->oom), !(d)->oom)
+
+/* Growing text. */
+struct diag_text {
+    char *data; /* NULL while empty */
+    size_t length, capacity;
+    bool oom;
+};
+void diag_printf(struct diag_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- what an analysis holds ---- */
+
+struct diag_op {
+    struct rec_op op;
+    uint64_t sig;
+    struct rec_member *member; /* NULL: on no known communicator */
+    uint32_t proc;             /* index into procs */
+    uint32_t unit;             /* DIAG_NONE: a host call that belongs to no unit */
+    uint32_t unit_next;        /* next op of the same unit */
+    uint32_t match;            /* matching point; DIAG_NONE = needs no partner */
+    uint32_t match_next;       /* next op of the same matching point */
+    bool active;               /* at the front of its streams */
+    bool done;                 /* completed, as far as logic tells */
+    bool failed;               /* NCCL refused it */
+    bool late;                 /* entered after the communicator was aborted elsewhere */
+};
+
+/* What is launched at once: one op, or all ops of a group. */
+struct diag_unit {
+    uint32_t proc;
+    uint32_t first_op, last_op;
+    uint32_t ops, left; /* all, not done */
+    uint32_t first_slot;
+    uint32_t queues, heads; /* streams it runs on, and those where it is at the front */
+    uint64_t ordinal;       /* of its last op */
+    uint32_t thread;
+    uint32_t end;  /* op index of the GroupEnd; DIAG_NONE */
+    bool launched; /* false: the host is still between GroupStart and GroupEnd */
+    bool active, done;
+};
+
+/* A unit's place in a stream. */
+struct diag_slot {
+    uint32_t unit, queue, next, unit_next;
+};
+
+struct diag_queue {
+    uint32_t head, tail; /* slots */
+};
+
+/* Where ops of several ranks meet: one seq of a communicator, or one message of a pair. */
+struct diag_match {
+    struct rec_communicator *comm;
+    uint64_t seq;
+    int32_t src, dst; /* comm ranks of a message; -1 for collectives */
+    uint32_t first_op, last_op;
+    uint32_t failed_op; /* a call that NCCL refused; DIAG_NONE */
+    uint32_t posted, active;
+    uint32_t absent;  /* present members that never entered it */
+    uint32_t assumed; /* entered before our window: taken as fitting */
+    uint32_t unseen;  /* members without a trace */
+    bool compatible;  /* the posted ops fit each other well enough to complete */
+    bool capture_mixed;
+    bool done;
+};
+
+struct diag_proc {
+    const struct rec_process *p;
+    uint32_t first, count; /* its ops */
+    uint64_t life_ns;      /* last sign of life; now for a living process */
+    uint64_t patience_ns;  /* silence longer than this is no rhythm of this process any more */
+    bool early_dead;       /* died while the others lived on */
+    uint64_t dead_ns;
+    bool ended_well;  /* exit status 0 */
+    bool whole;       /* the window holds everything it did */
+    bool waits;       /* has blocked work for longer than its patience */
+    uint64_t wait_ns; /* since when; 0 */
+};
+
+/* Per member, by diag_member_id. */
+struct diag_member {
+    uint64_t next_seq; /* ops entered that count (not those after an abort elsewhere) */
+    uint64_t tail_seq; /* lowest seq in the window; UINT64_MAX = none */
+};
+
+enum diag_wait_kind { DIAG_WAIT_COLL, DIAG_WAIT_P2P, DIAG_WAIT_CREATE, DIAG_WAIT_TEARDOWN };
+
+/* Why a wait can never end, whatever else happens. */
+enum diag_never {
+    DIAG_NEVER_NO = 0,
+    DIAG_NEVER_MISMATCH, /* what was posted does not fit */
+    DIAG_NEVER_FAILED,   /* the call returned an error there */
+    DIAG_NEVER_DEAD,
+    DIAG_NEVER_EXITED,
+    DIAG_NEVER_TEARDOWN, /* the communicator was destroyed there before this op */
+    DIAG_NEVER_LEFT_OUT, /* P2P: the peer took part in the exchange without this message */
+};
+
+/* A blocked matching point (or teardown), with the ranks that wait at it. */
+struct diag_wait {
+    enum diag_wait_kind kind;
+    enum diag_never never;
+    struct rec_communicator *comm;
+    uint32_t match; /* DIAG_NONE for teardown */
+    uint32_t op;    /* a waiter's op */
+    uint64_t since; /* when the first of the waiters came */
+    uint32_t waiters;
+    bool stale;          /* somebody has waited for too long */
+    uint32_t culprit_op; /* the refused call of DIAG_NEVER_FAILED; DIAG_NONE */
+};
+
+enum diag_reason {
+    DIAG_WAITS = 0,  /* process → wait */
+    DIAG_ABSENT,     /* wait → process that has not entered it */
+    DIAG_BEHIND,     /* wait → process that entered it, but other work is in front of it */
+    DIAG_UNLAUNCHED, /* wait → process that is inside an open group */
+    DIAG_OTHER,      /* wait → process that posted something that does not fit */
+    DIAG_MAYBE,      /* wait → process that may be the absent member */
+};
+
+/* Nodes: 0 … nprocs-1 processes, then waits. */
+struct diag_edge {
+    uint32_t from, to;
+    uint32_t op; /* DIAG_NONE */
+    enum diag_reason reason;
+};
+
+struct diag {
+    const struct rec_job *job;
+    uint64_t now_ns, stall_ns;
+    bool oom;
+    struct rec_error *err;
+
+    struct diag_proc *procs;
+    size_t nprocs;
+    struct rec_communicator *const *comms;
+    size_t ncomms;
+    uint32_t *member_base; /* by communicator index */
+    uint64_t *abort_ns;    /* by communicator index: first abort; UINT64_MAX = none */
+    struct diag_member *members;
+    size_t nmembers;
+    struct diag_map member_ids; /* member address → id */
+    struct diag_map rank_procs; /* job rank → process index, the latest of several */
+
+    struct diag_op *ops;
+    size_t nops, ops_cap;
+    struct diag_unit *units;
+    size_t nunits, units_cap;
+    struct diag_slot *slots;
+    size_t nslots, slots_cap;
+    struct diag_queue *queues;
+    size_t nqueues, queues_cap;
+    struct diag_match *matches;
+    size_t nmatches, matches_cap;
+    struct diag_map match_ids;
+    struct diag_map pair_next; /* (member, peer, direction) → next message number */
+    struct diag_map threads;   /* (process, thread) → index into thread_last */
+    uint64_t *thread_last;     /* when the thread last entered or left a data or creation call */
+    size_t nthreads, thread_last_cap;
+
+    struct diag_wait *waits;
+    size_t nwaits, waits_cap;
+    struct diag_edge *edges;
+    size_t nedges, edges_cap;
+    uint32_t *edge_start; /* by node, nodes + 1 entries, after diag_wait */
+    uint32_t *component;  /* by node */
+    uint32_t ncomponents;
+
+    struct rec_finding *findings;
+    size_t nfindings, findings_cap;
+    uint64_t *onsets; /* beside findings */
+    size_t onsets_cap;
+    int *tiers; /* beside findings: 0 root, 1 other fault, 2 consequence, 3 note */
+    size_t tiers_cap;
+};
+
+static inline size_t diag_nodes(const struct diag *d)
+{
+    return d->nprocs + d->nwaits;
+}
+
+/* ---- load.c ---- */
+enum rec_code diag_load(struct diag *d);
+uint32_t diag_member_id(const struct diag *d, const struct rec_member *member);
+static inline struct diag_member *diag_member_of(const struct diag *d, const struct rec_member *member)
+{
+    return &d->members[diag_member_id(d, member)];
+}
+/* The present member with this comm rank; NULL when it has no trace. */
+struct rec_member *diag_member_at(const struct rec_communicator *comm, int64_t comm_rank);
+/* The process of a job rank; DIAG_NONE. */
+uint32_t diag_proc_of_rank(const struct diag *d, int64_t rank);
+/* How many messages this member entered towards (send) or from peer. */
+uint64_t diag_pair_next(const struct diag *d, const struct rec_member *member, int32_t peer, bool send);
+/* When the thread that issued op last did something. */
+uint64_t diag_thread_quiet(const struct diag *d, const struct diag_op *op);
+
+/* ---- simulate.c ---- */
+void diag_simulate(struct diag *d);
+uint32_t diag_match_find(const struct diag *d, const struct rec_communicator *comm, uint64_t seq, int32_t src,
+                         int32_t dst);
+uint64_t diag_bytes(const struct rec_op *op);
+
+/* ---- waits.c ---- */
+
+/* Blocked ops as waits, and why each can never end. */
+void diag_find_waits(struct diag *d);
+
+/* Somebody on whom a wait depends. */
+struct diag_partner {
+    uint32_t proc;
+    struct rec_member *member; /* NULL: only guessed to be meant */
+    enum diag_reason reason;
+    uint32_t op; /* what it posted; DIAG_NONE */
+};
+/* Everybody on whom a wait depends; *partners is the caller's to free. */
+size_t diag_partners(struct diag *d, const struct diag_wait *wait, struct diag_partner **partners);
+/* Has this op waited for longer than its process ever paused? */
+bool diag_is_stale(const struct diag *d, const struct diag_op *op);
+
+/* ---- waitgraph.c ---- */
+void diag_build_graph(struct diag *d);
+
+/* ---- creation.c ---- */
+
+/*
+ * The job ranks behind the comm ranks of a communicator that never joined its creation, as
+ * far as the ranks of the others tell. Returns how many were written (0: cannot be known).
+ */
+size_t diag_absent_ranks(const struct diag *d, const struct rec_communicator *comm, int32_t *ranks,
+                         size_t max);
+
+/* ---- diverge.c ---- */
+
+enum diag_split {
+    DIAG_SPLIT_FIELD, /* same call, one argument differs */
+    DIAG_SPLIT_OTHER, /* another call altogether */
+    DIAG_SPLIT_SKIP,  /* the suspects left one op out */
+    DIAG_SPLIT_EXTRA, /* the suspects issued one more */
+    DIAG_SPLIT_SWAP,  /* the suspects exchanged two */
+};
+
+/* Findings for every communicator whose members disagree. */
+enum rec_code diag_diverge(struct diag *d);
+
+/* ---- align.c ---- */
+
+/*
+ * How sequence x came from m, both beginning at their first difference: the cheapest
+ * explanation by one edit that makes the rest agree longest (DIAG_SPLIT_OTHER: none). shift
+ * tells how many ops were skipped or added.
+ */
+enum diag_split diag_align(const uint64_t *m, size_t nm, const uint64_t *x, size_t nx, size_t *shift);
+
+/* ---- fate.c ---- */
+
+/* Sets how each process ended; before diag_find_waits. */
+void diag_fates(struct diag *d);
+/* The first error that NCCL returned or reported. */
+void diag_failures(struct diag *d);
+/* "died of signal 11 (Segmentation fault) at 12:01:07 UTC" */
+void diag_say_end(struct diag_text *t, const struct rec_process *p);
+void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct rec_process *p);
+
+/* ---- classify.c, knot.c ---- */
+
+/* Findings from the wait-for graph. */
+void diag_classify(struct diag *d);
+
+/* ---- finding.c ---- */
+
+enum diag_tier { DIAG_TIER_ROOT, DIAG_TIER_FAULT, DIAG_TIER_CONSEQUENCE, DIAG_TIER_NOTE };
+/* A new finding; NULL without memory. Valid until the next one is added. */
+struct rec_finding *diag_finding(struct diag *d, enum rec_verdict_type type, enum rec_confidence confidence,
+                                 enum diag_tier tier, uint64_t onset_ns);
+void diag_summary(struct diag *d, struct rec_finding *f, struct diag_text *text); /* takes the text */
+void diag_evidence(struct diag *d, struct rec_finding *f, const struct rec_process *p, uint64_t seq,
+                   uint64_t time_ns, const char *format, ...) __attribute__((format(printf, 6, 7)));
+void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_op *op, const char *what);
+enum diag_list { DIAG_CULPRIT, DIAG_SUSPECT, DIAG_VICTIM };
+void diag_blame(struct diag *d, struct rec_finding *f, enum diag_list list, int32_t rank);
+void diag_sort_ranks(int32_t *ranks, size_t *count); /* ascending, once each */
+
+/* Words for reports. */
+void diag_say_proc(struct diag_text *t, const struct rec_process *p);         /* rank 2 (host a, pid 7) */
+void diag_say_ranks(struct diag_text *t, const int32_t *ranks, size_t count); /* rank 3 / ranks 0-2,5 */
+void diag_say_op(struct diag_text *t, const struct rec_op *op);               /* AllReduce (14 × f32, sum) */
+void diag_say_comm(struct diag_text *t,
+                   const struct rec_communicator *comm);  /* communicator "dp" (4 ranks) */
+void diag_say_time(struct diag_text *t, uint64_t ns);     /* 12:01:07 UTC */
+void diag_say_count(struct diag_text *t, uint64_t value); /* 25,503,912 */
+void diag_say_seconds(struct diag_text *t, uint64_t ns);  /* 3.2 s */
+
+#endif

@@ -1,0 +1,410 @@
+/*
+ * First divergence: the lowest seq of a communicator at which its members issued different
+ * ops. Late in the trace the loaded windows show it, earlier the checkpoints do.
+ */
+#include "lanes.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIELD_KIND  1u
+#define FIELD_COUNT 2u
+#define FIELD_DTYPE 4u
+#define FIELD_REDOP 8u
+#define FIELD_ROOT  16u
+
+struct divergence {
+    const struct lanes *lanes;
+    const struct lane *usual, *unusual; /* the most common op, and the first that differs */
+    uint32_t usual_class;
+    size_t usual_count, known;
+    bool tie;
+    enum diag_split split;
+    size_t shift;
+    unsigned fields;
+    bool equal_bytes;
+};
+
+/* user redops: equal definitions have equal hashes inside the signature */
+static unsigned fields_of(const struct diag_op *a, const struct diag_op *b)
+{
+    const struct rec_op *x = &a->op, *y = &b->op;
+    unsigned flags = rec_kind_flags(x->kind);
+    if (rec_kind_canonical(x->kind) != rec_kind_canonical(y->kind))
+        return FIELD_KIND;
+    unsigned fields = 0;
+    if (((flags & REC_KF_DATA) || rec_kind_canonical(x->kind) == REC_COMM_INIT_RANK) && x->count != y->count)
+        fields |= FIELD_COUNT;
+    if ((flags & REC_KF_DATA) && x->dtype != y->dtype)
+        fields |= FIELD_DTYPE;
+    if ((flags & REC_KF_ROOT) && x->peer != y->peer)
+        fields |= FIELD_ROOT;
+    bool user = x->redop >= REC_REDOP_USER && y->redop >= REC_REDOP_USER;
+    if ((flags & REC_KF_REDOP) && (user ? !fields && a->sig != b->sig : x->redop != y->redop))
+        fields |= FIELD_REDOP;
+    return fields;
+}
+
+/* ---- who differs from whom ---- */
+
+static void classify_lanes(struct divergence *v)
+{
+    struct lane *items = v->lanes->items;
+    uint32_t classes = 0;
+    size_t second = 0;
+    for (size_t i = 0; i < v->lanes->count; i++) {
+        if (!items[i].nops)
+            continue;
+        size_t j = 0;
+        while (j < i && !(items[j].nops && items[j].sigs[0] == items[i].sigs[0]))
+            j++;
+        items[i].class_id = j < i ? items[j].class_id : ++classes;
+    }
+    for (uint32_t c = 1; c <= classes; c++) {
+        size_t size = 0;
+        const struct lane *longest = NULL;
+        for (size_t i = 0; i < v->lanes->count; i++) {
+            if (!items[i].nops || items[i].class_id != c)
+                continue;
+            size += items[i].nmembers;
+            if (!longest || items[i].nops > longest->nops)
+                longest = &items[i];
+        }
+        v->known += size;
+        if (size > v->usual_count) {
+            second = v->usual_count;
+            v->usual_count = size;
+            v->usual_class = c;
+            v->usual = longest;
+        } else if (size > second) {
+            second = size;
+        }
+    }
+    v->tie = second == v->usual_count;
+    for (size_t i = 0; i < v->lanes->count; i++)
+        if (items[i].nops && items[i].class_id != v->usual_class &&
+            (!v->unusual || items[i].nops > v->unusual->nops))
+            v->unusual = &items[i];
+}
+
+/* Is this op a usual one of the other side, seen there at another place? */
+static bool seen_elsewhere(const struct diag *d, const struct lane *where, uint64_t sig)
+{
+    const struct diag_proc *proc = &d->procs[where->first.proc];
+    for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
+        if (d->ops[i].member == where->first.member && d->ops[i].sig == sig)
+            return true;
+    return false;
+}
+
+static void compare_lanes(const struct diag *d, struct divergence *v)
+{
+    const struct lane *m = v->usual, *x = v->unusual;
+    v->split = diag_align(m->sigs, m->nops, x->sigs, x->nops, &v->shift);
+    v->fields = fields_of(&m->first, &x->first);
+    v->equal_bytes = v->fields == (FIELD_COUNT | FIELD_DTYPE) || v->fields == FIELD_DTYPE
+                         ? diag_bytes(&m->first.op) == diag_bytes(&x->first.op)
+                         : false;
+    if (v->split != DIAG_SPLIT_OTHER || (v->fields & FIELD_KIND))
+        return;
+    /* One argument that differs is a wrong argument; more than one is another op. */
+    bool single = !(v->fields & (v->fields - 1)) || v->equal_bytes;
+    if (single && !(v->fields == FIELD_COUNT && seen_elsewhere(d, m, x->sigs[0])))
+        v->split = DIAG_SPLIT_FIELD;
+}
+
+static bool is_creation(const struct lane *lane)
+{
+    return (rec_kind_flags(lane->first.op.kind) & REC_KF_CREATE) != 0;
+}
+
+/* NCCL orders creation and data ops of a communicator independently of each other. */
+static bool harmless(const struct divergence *v)
+{
+    return is_creation(v->usual) != is_creation(v->unusual) && v->split == DIAG_SPLIT_SWAP;
+}
+
+/*
+ * Creating is synchronous, data ops are not: who issued the data op has gone past the
+ * creation, who creates can still come to the data op.
+ */
+static bool skipped_creation(const struct divergence *v)
+{
+    return is_creation(v->usual) != is_creation(v->unusual);
+}
+
+/* ---- telling ---- */
+
+static void say_fields(struct diag_text *t, const struct divergence *v)
+{
+    static const struct {
+        unsigned field;
+        const char *name;
+    } names[] = {
+        {FIELD_COUNT, "count"}, {FIELD_DTYPE, "datatype"}, {FIELD_REDOP, "redop"}, {FIELD_ROOT, "root"}};
+    const char *separator = "";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!(v->fields & names[i].field))
+            continue;
+        diag_printf(t, "%s%s", separator, names[i].name);
+        separator = " and ";
+    }
+}
+
+static bool on_side(const struct divergence *v, const struct lane *lane, bool usual)
+{
+    return lane->nops && (lane->class_id == v->usual_class) == usual;
+}
+
+static void say_side(struct diag_text *t, const struct divergence *v, bool usual)
+{
+    int32_t *ranks = NULL;
+    size_t count = 0, capacity = 0;
+    bool oom = false;
+    const struct rec_process *only = NULL;
+    for (size_t i = 0; i < v->lanes->count; i++) {
+        const struct lane *lane = &v->lanes->items[i];
+        for (uint32_t j = 0; on_side(v, lane, usual) && j < lane->nmembers; j++) {
+            only = v->lanes->members[lane->first_member + j]->process;
+            ranks = diag_grow(ranks, &capacity, count, sizeof *ranks, &oom);
+            if (!oom)
+                ranks[count++] = only->rank;
+        }
+    }
+    t->oom = t->oom || oom;
+    diag_sort_ranks(ranks, &count);
+    if (count == 1)
+        diag_say_proc(t, only);
+    else
+        diag_say_ranks(t, ranks, count);
+    free(ranks);
+}
+
+static void say_divergence(struct diag_text *t, const struct divergence *v, bool creation_skipped)
+{
+    bool swapped_sides = creation_skipped && is_creation(v->unusual);
+    const struct lane *x = swapped_sides ? v->usual : v->unusual, *m = swapped_sides ? v->unusual : v->usual;
+    say_side(t, v, swapped_sides);
+    diag_printf(t, " called ");
+    diag_say_op(t, &x->first.op);
+    diag_printf(t, " as op %" PRIu64 " of ", v->lanes->seq);
+    diag_say_comm(t, v->lanes->comm);
+    diag_printf(t, " where ");
+    say_side(t, v, !swapped_sides);
+    diag_printf(t, " called ");
+    diag_say_op(t, &m->first.op);
+    if (creation_skipped)
+        diag_printf(t, ": the creation of a communicator was left out");
+    else if (v->tie)
+        diag_printf(t, "; it is a tie, so either side may be wrong");
+    const char *ops = v->shift > 1 ? "ops" : "op";
+    if (creation_skipped || (v->tie && v->split != DIAG_SPLIT_FIELD))
+        return;
+    if (v->split == DIAG_SPLIT_SKIP)
+        diag_printf(t, ": the later order shows that the former skipped %zu %s", v->shift, ops);
+    else if (v->split == DIAG_SPLIT_EXTRA)
+        diag_printf(t, ": the later order shows that the former issued %zu %s more", v->shift, ops);
+    else if (v->split == DIAG_SPLIT_SWAP)
+        diag_printf(t, ": the former swapped the two (same ops, other order)");
+    else if (v->split == DIAG_SPLIT_FIELD) {
+        diag_printf(t, ": the ");
+        say_fields(t, v);
+        diag_printf(t, v->fields & (v->fields - 1) ? " differ" : " differs");
+    }
+}
+
+static enum rec_verdict_type type_of(const struct divergence *v, bool creation_skipped)
+{
+    if (creation_skipped)
+        return REC_VERDICT_RANK_NOT_JOINED;
+    if (rec_kind_canonical(v->usual->first.op.kind) == REC_COMM_INIT_RANK)
+        return REC_VERDICT_INIT_INCOMPLETE;
+    return v->split == DIAG_SPLIT_FIELD ? REC_VERDICT_SIGNATURE_MISMATCH : REC_VERDICT_OP_MISMATCH;
+}
+
+/* Do the two ops block each other, or do they complete with a wrong result? */
+static bool blocks(const struct divergence *v)
+{
+    if (v->fields & FIELD_KIND)
+        return true;
+    if (rec_kind_flags(v->usual->first.op.kind) & REC_KF_DATA)
+        return diag_bytes(&v->usual->first.op) != diag_bytes(&v->unusual->first.op);
+    return v->fields != 0;
+}
+
+static bool lost_records(const struct rec_communicator *comm)
+{
+    for (uint32_t i = 0; i < comm->nmembers; i++)
+        if (comm->members[i]->lost || comm->members[i]->process->damaged)
+            return true;
+    return false;
+}
+
+static enum rec_confidence confidence_of(const struct divergence *v)
+{
+    if (v->tie || v->usual_count * 2 <= v->known || lost_records(v->lanes->comm))
+        return REC_CONF_LIKELY;
+    bool only_dtype = v->split == DIAG_SPLIT_FIELD && (v->fields & FIELD_DTYPE) && v->equal_bytes;
+    return only_dtype ? REC_CONF_LIKELY : REC_CONF_CERTAIN;
+}
+
+static uint64_t onset_of(const struct lanes *lanes)
+{
+    uint64_t onset = UINT64_MAX;
+    for (size_t i = 0; i < lanes->count; i++)
+        if (lanes->items[i].nops && lanes->items[i].first.op.enter_ns < onset)
+            onset = lanes->items[i].first.op.enter_ns;
+    return onset;
+}
+
+static void blame_sides(struct diag *d, struct rec_finding *f, const struct divergence *v,
+                        bool creation_skipped)
+{
+    for (size_t i = 0; i < v->lanes->count; i++) {
+        const struct lane *lane = &v->lanes->items[i];
+        if (!lane->nops)
+            continue;
+        bool wrong = creation_skipped ? !is_creation(lane) : v->tie || lane->class_id != v->usual_class;
+        for (uint32_t j = 0; wrong && j < lane->nmembers; j++)
+            diag_blame(d, f, DIAG_CULPRIT, v->lanes->members[lane->first_member + j]->process->rank);
+    }
+    diag_sort_ranks(f->culprits, &f->nculprits);
+}
+
+static void report(struct diag *d, struct divergence *v)
+{
+    bool creation_skipped = skipped_creation(v);
+    enum rec_verdict_type type = type_of(v, creation_skipped);
+    struct rec_finding *f = diag_finding(d, type, confidence_of(v),
+                                         blocks(v) ? DIAG_TIER_ROOT : DIAG_TIER_FAULT, onset_of(v->lanes));
+    if (!f)
+        return;
+    f->comm = v->lanes->comm;
+    f->seq = v->lanes->seq;
+    f->op = v->usual->first.op;
+    struct diag_text t = {0};
+    say_divergence(&t, v, creation_skipped);
+    if (!blocks(v))
+        diag_printf(&t, "; the op completes, but its result is wrong");
+    diag_summary(d, f, &t);
+    blame_sides(d, f, v, creation_skipped);
+    uint32_t shown = 0;
+    for (size_t i = 0; i < v->lanes->count && shown < 4; i++)
+        if (on_side(v, &v->lanes->items[i], false)) {
+            diag_evidence_op(d, f, &v->lanes->items[i].first, "called");
+            shown++;
+        }
+    diag_evidence_op(d, f, &v->usual->first, "called");
+    if (v->lanes->from_checkpoint)
+        diag_evidence(d, f, NULL, v->lanes->seq, 0,
+                      "all earlier ops of this communicator have equal checkpoints");
+    if (lost_records(v->lanes->comm))
+        diag_evidence(d, f, NULL, UINT64_MAX, 0,
+                      "some records of this communicator were lost, which lowers the confidence");
+}
+
+/* True when the lanes hold a fault; then it is reported. */
+static bool examine(struct diag *d, struct lanes *lanes)
+{
+    struct divergence v = {.lanes = lanes};
+    classify_lanes(&v);
+    if (!v.usual || !v.unusual)
+        return false;
+    compare_lanes(d, &v);
+    if (harmless(&v))
+        return false;
+    report(d, &v);
+    return true;
+}
+
+/* ---- finding the place ---- */
+
+static uint64_t first_bad_window(const struct rec_communicator *comm)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < comm->nmembers; i++)
+        if (comm->members[i]->nwindows > most)
+            most = comm->members[i]->nwindows;
+    for (uint64_t w = 0; w < most; w++) {
+        const struct rec_checkpoint_word *first = NULL;
+        for (uint32_t i = 0; i < comm->nmembers; i++) {
+            const struct rec_member *m = comm->members[i];
+            if (w >= m->nwindows || !m->windows[w].known)
+                continue;
+            if (first && first->hash != m->windows[w].hash)
+                return w;
+            first = &m->windows[w];
+        }
+    }
+    return UINT64_MAX;
+}
+
+struct place {
+    uint32_t comm;
+    uint64_t seq;
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    if (x->comm != y->comm)
+        return x->comm < y->comm ? -1 : 1;
+    return x->seq < y->seq ? -1 : x->seq > y->seq;
+}
+
+static bool differs(const struct diag *d, const struct diag_match *m)
+{
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
+        if (d->ops[i].sig != d->ops[m->first_op].sig)
+            return true;
+    return false;
+}
+
+/* All places in the windows where signatures differ, by communicator and seq. */
+static struct place *differing_places(struct diag *d, size_t *count)
+{
+    struct place *places = NULL;
+    size_t capacity = 0;
+    *count = 0;
+    for (size_t i = 0; i < d->nmatches && !d->oom; i++) {
+        const struct diag_match *m = &d->matches[i];
+        if (m->src >= 0 || !differs(d, m))
+            continue;
+        places = diag_grow(places, &capacity, *count, sizeof *places, &d->oom);
+        if (!d->oom)
+            places[(*count)++] = (struct place){m->comm->index, m->seq};
+    }
+    if (*count)
+        qsort(places, *count, sizeof *places, by_place);
+    return places;
+}
+
+enum rec_code diag_diverge(struct diag *d)
+{
+    size_t count;
+    struct place *places = differing_places(d, &count);
+    enum rec_code code = REC_OK;
+    size_t next = 0;
+    for (uint32_t c = 0; c < d->ncomms && !d->oom && code == REC_OK; c++) {
+        while (next < count && places[next].comm < c)
+            next++;
+        uint64_t window = first_bad_window(d->comms[c]);
+        bool tail = next < count && places[next].comm == c;
+        struct lanes lanes;
+        bool found = false;
+        if (window != UINT64_MAX && (!tail || places[next].seq / REC_CHECKPOINT_OPS > window)) {
+            code = lanes_from_checkpoint(d, d->comms[c], window, &lanes);
+            found = code == REC_OK && !d->oom && lanes.count && examine(d, &lanes);
+            lanes_free(&lanes);
+        }
+        /* Harmless ones are passed over. */
+        for (size_t i = next; !found && i < count && places[i].comm == c && !d->oom; i++) {
+            if (lanes_from_tail(d, d->comms[c], places[i].seq, &lanes))
+                found = examine(d, &lanes);
+            lanes_free(&lanes);
+        }
+    }
+    free(places);
+    return code;
+}

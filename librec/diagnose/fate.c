@@ -1,0 +1,199 @@
+/*
+ * How processes ended, and which ends are causes. One process that dies makes the others
+ * wait; a launcher that kills all of them at once tells nothing.
+ */
+#include "diag.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Signs of life reach the disk every 2 s, the live region every 250 ms. */
+#define MARGIN_FILE (3 * NS_PER_S)
+#define MARGIN_LIVE (1 * NS_PER_S)
+#define MARGIN_KILL (NS_PER_S / 3)
+
+static bool own_fault(int signal)
+{
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE ||
+           signal == SIGABRT || signal == SIGTRAP || signal == SIGSYS;
+}
+
+static bool ended_well(const struct rec_process *p)
+{
+    return p->fate == REC_FATE_EXITED && p->end.status == 0;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* When the typical other process was last alive, by signs of life and by end records. */
+struct crowd {
+    uint64_t *lives, *ends;
+    size_t nlives, nends;
+};
+
+/* Did at least half of the values lie beyond the limit? They are sorted. */
+static bool most_beyond(const uint64_t *values, size_t count, uint64_t limit)
+{
+    return count && values[(count - 1) / 2] > limit;
+}
+
+static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
+{
+    const struct rec_process *p = proc->p;
+    if (p->fate == REC_FATE_SIGNALED && own_fault(p->end.signal))
+        return true;
+    if (p->fate != REC_FATE_SIGNALED && p->fate != REC_FATE_VANISHED)
+        return false;
+    uint64_t margin = p->has_live ? MARGIN_LIVE : MARGIN_FILE;
+    if (most_beyond(crowd->lives, crowd->nlives, proc->dead_ns + margin))
+        return true;
+    /* The others were told to end, this one is gone without a word and before them. */
+    return p->fate == REC_FATE_VANISHED && crowd->nends * 2 >= crowd->nlives &&
+           most_beyond(crowd->ends, crowd->nends,
+                       proc->dead_ns > MARGIN_KILL ? proc->dead_ns - MARGIN_KILL : 0);
+}
+
+void diag_fates(struct diag *d)
+{
+    struct crowd crowd = {.lives = malloc((d->nprocs + 1) * sizeof(uint64_t)),
+                          .ends = malloc((d->nprocs + 1) * sizeof(uint64_t))};
+    d->oom = d->oom || !crowd.lives || !crowd.ends;
+    for (size_t i = 0; i < d->nprocs && !d->oom; i++) {
+        struct diag_proc *proc = &d->procs[i];
+        const struct rec_process *p = proc->p;
+        proc->ended_well = ended_well(p);
+        proc->dead_ns = p->end_ns ? p->end_ns : p->last_ns;
+        crowd.lives[crowd.nlives++] = proc->life_ns;
+        if (p->fate == REC_FATE_SIGNALED)
+            crowd.ends[crowd.nends++] = p->end_ns;
+    }
+    if (!d->oom) {
+        qsort(crowd.lives, crowd.nlives, sizeof *crowd.lives, by_time);
+        qsort(crowd.ends, crowd.nends, sizeof *crowd.ends, by_time);
+        for (size_t i = 0; i < d->nprocs; i++)
+            d->procs[i].early_dead = died_early(&d->procs[i], &crowd);
+    }
+    free(crowd.lives);
+    free(crowd.ends);
+}
+
+void diag_say_end(struct diag_text *t, const struct rec_process *p)
+{
+    if (p->fate == REC_FATE_SIGNALED) {
+        const char *name = sigdescr_np(p->end.signal);
+        diag_printf(t, "died of signal %d (%s)", (int)p->end.signal, name ? name : "unknown");
+    } else if (p->fate == REC_FATE_EXITED) {
+        if (p->end.status)
+            diag_printf(t, "exited with status %d", (int)p->end.status);
+        else
+            diag_printf(t, "finished and exited");
+    } else if (p->fate == REC_FATE_ALIVE) {
+        diag_printf(t, "is alive");
+    } else {
+        diag_printf(t, "vanished without a word (SIGKILL, out of memory, or its node was lost)");
+    }
+    diag_printf(t, p->fate == REC_FATE_VANISHED || p->fate == REC_FATE_ALIVE || p->fate == REC_FATE_UNKNOWN
+                       ? ", last seen at "
+                       : " at ");
+    diag_say_time(t, p->end_ns ? p->end_ns : p->last_ns);
+}
+
+void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct rec_process *p)
+{
+    struct diag_text t = {0};
+    diag_say_proc(&t, p);
+    diag_printf(&t, " ");
+    diag_say_end(&t, p);
+    if (t.data)
+        diag_evidence(d, f, p, UINT64_MAX, p->end_ns ? p->end_ns : p->last_ns, "%s", t.data);
+    free(t.data);
+    for (uint32_t i = 0; i < p->end.nframes && i < 8; i++) {
+        const struct rec_frame *frame = &p->end.frames[i];
+        diag_evidence(d, f, p, UINT64_MAX, 0, "  #%" PRIu32 " %s+0x%" PRIx64, i,
+                      frame->module < p->end.nmodules ? p->end.modules[frame->module] : "?", frame->offset);
+    }
+}
+
+/* ---- calls that NCCL refused, and errors it reported later ---- */
+
+static bool is_failure(const struct diag_op *op)
+{
+    if (op->op.kind == REC_COMM_GET_ASYNC_ERROR)
+        return op->op.count != REC_RESULT_SUCCESS && op->op.count != REC_RESULT_IN_PROGRESS;
+    return op->failed || (op->op.kind == REC_GROUP_END && !(op->op.flags & REC_OF_OPEN) &&
+                          op->op.result != REC_RESULT_SUCCESS && op->op.result != REC_RESULT_IN_PROGRESS &&
+                          op->op.result != REC_RESULT_NONE);
+}
+
+static uint64_t failure_ns(const struct diag_op *op)
+{
+    return op->op.exit_ns ? op->op.exit_ns : op->op.enter_ns;
+}
+
+static void say_failure(struct diag_text *t, const struct diag *d, const struct diag_op *op)
+{
+    diag_say_proc(t, d->procs[op->proc].p);
+    bool async = op->op.kind == REC_COMM_GET_ASYNC_ERROR;
+    const char *name = rec_result_name(async ? (unsigned)op->op.count : op->op.result);
+    if (async) {
+        diag_printf(t, " got the asynchronous error %s", name ? name : "(unknown)");
+    } else {
+        diag_printf(t, " got %s from ", name ? name : "an unknown error");
+        diag_say_op(t, &op->op);
+    }
+    if (op->member) {
+        diag_printf(t, " on ");
+        diag_say_comm(t, op->member->comm);
+    }
+    diag_printf(t, " at ");
+    diag_say_time(t, failure_ns(op));
+}
+
+/* One finding for the first failure of the job; what failed later is listed under it. */
+void diag_failures(struct diag *d)
+{
+    uint32_t first = DIAG_NONE;
+    bool all_well = true;
+    for (size_t i = 0; i < d->nprocs; i++)
+        all_well = all_well && d->procs[i].ended_well;
+    for (uint32_t i = 0; i < d->nops; i++)
+        if (is_failure(&d->ops[i]) &&
+            (first == DIAG_NONE || failure_ns(&d->ops[i]) < failure_ns(&d->ops[first])))
+            first = i;
+    if (first == DIAG_NONE || all_well)
+        return;
+    const struct diag_op *op = &d->ops[first];
+    struct rec_finding *f =
+        diag_finding(d, REC_VERDICT_COMM_FAILED, REC_CONF_LIKELY, DIAG_TIER_FAULT, failure_ns(op));
+    if (!f)
+        return;
+    struct diag_text t = {0};
+    say_failure(&t, d, op);
+    diag_summary(d, f, &t);
+    f->comm = op->member ? op->member->comm : NULL;
+    f->op = op->op;
+    f->seq = op->op.kind == REC_COMM_GET_ASYNC_ERROR || !op->member ? UINT64_MAX : op->op.seq;
+    diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
+    uint32_t shown = 0;
+    for (uint32_t i = 0; i < d->nops && shown < 8; i++) {
+        const struct diag_op *other = &d->ops[i];
+        if (i == first || (!is_failure(other) && other->op.kind != REC_COMM_ABORT))
+            continue;
+        if (other->op.kind == REC_COMM_ABORT) {
+            diag_evidence_op(d, f, other, "then called");
+        } else {
+            say_failure(&t, d, other);
+            if (t.data)
+                diag_evidence(d, f, d->procs[other->proc].p, UINT64_MAX, failure_ns(other), "%s", t.data);
+            free(t.data);
+            t = (struct diag_text){0};
+        }
+        shown++;
+    }
+}

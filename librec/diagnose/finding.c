@@ -1,0 +1,240 @@
+/* Findings and the words they are made of. */
+#include "diag.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define EVIDENCE_MAX 24
+
+struct rec_finding *diag_finding(struct diag *d, enum rec_verdict_type type, enum rec_confidence confidence,
+                                 enum diag_tier tier, uint64_t onset_ns)
+{
+    if (!DIAG_ROOM(d, findings, d->nfindings) || !DIAG_ROOM(d, onsets, d->nfindings) ||
+        !DIAG_ROOM(d, tiers, d->nfindings))
+        return NULL;
+    d->onsets[d->nfindings] = onset_ns;
+    d->tiers[d->nfindings] = tier;
+    struct rec_finding *f = &d->findings[d->nfindings++];
+    *f = (struct rec_finding){.type = type, .confidence = confidence, .seq = UINT64_MAX};
+    return f;
+}
+
+void diag_summary(struct diag *d, struct rec_finding *f, struct diag_text *text)
+{
+    if (text->oom || !text->data)
+        d->oom = true;
+    free(f->summary);
+    f->summary = text->data;
+    *text = (struct diag_text){0};
+}
+
+void diag_evidence(struct diag *d, struct rec_finding *f, const struct rec_process *p, uint64_t seq,
+                   uint64_t time_ns, const char *format, ...)
+{
+    if (f->nevidence >= EVIDENCE_MAX || d->oom)
+        return;
+    struct rec_evidence *grown = realloc(f->evidence, (f->nevidence + 1) * sizeof *grown);
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0)
+        text = NULL;
+    va_end(args);
+    if (grown)
+        f->evidence = grown;
+    if (!grown || !text) {
+        free(text);
+        d->oom = true;
+        return;
+    }
+    f->evidence[f->nevidence++] = (struct rec_evidence){
+        .text = text, .rank = p ? p->rank : -1, .seq = seq, .time_ns = time_ns, .file = p ? p->path : NULL};
+}
+
+void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_op *op, const char *what)
+{
+    const struct rec_process *p = d->procs[op->proc].p;
+    struct diag_text t = {0};
+    diag_say_proc(&t, p);
+    diag_printf(&t, " %s ", what);
+    diag_say_op(&t, &op->op);
+    if (op->member) {
+        diag_printf(&t, " as op %" PRIu64 " of ", op->op.seq);
+        diag_say_comm(&t, op->member->comm);
+    }
+    diag_printf(&t, " at ");
+    diag_say_time(&t, op->op.enter_ns);
+    if (t.data && !t.oom)
+        diag_evidence(d, f, p, op->op.seq, op->op.enter_ns, "%s", t.data);
+    else
+        d->oom = true;
+    free(t.data);
+}
+
+void diag_blame(struct diag *d, struct rec_finding *f, enum diag_list list, int32_t rank)
+{
+    int32_t **ranks = list == DIAG_CULPRIT ? &f->culprits : list == DIAG_SUSPECT ? &f->suspects : &f->victims;
+    size_t *count = list == DIAG_CULPRIT   ? &f->nculprits
+                    : list == DIAG_SUSPECT ? &f->nsuspects
+                                           : &f->nvictims;
+    if (rank < 0 || d->oom)
+        return;
+    /* Capacity is the next power of two: a list has no room for a field of its own. */
+    if (!(*count & (*count - 1))) {
+        int32_t *grown = realloc(*ranks, (*count ? *count * 2 : 1) * sizeof *grown);
+        if (!grown) {
+            d->oom = true;
+            return;
+        }
+        *ranks = grown;
+    }
+    (*ranks)[(*count)++] = rank;
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+void diag_sort_ranks(int32_t *ranks, size_t *count)
+{
+    if (!*count)
+        return;
+    qsort(ranks, *count, sizeof *ranks, compare_ranks);
+    size_t kept = 1;
+    for (size_t i = 1; i < *count; i++)
+        if (ranks[i] != ranks[kept - 1])
+            ranks[kept++] = ranks[i];
+    *count = kept;
+}
+
+int rec_fold_ranks(char *buffer, size_t size, const int32_t *ranks, size_t count)
+{
+    size_t length = 0;
+    if (size)
+        buffer[0] = '\0';
+    for (size_t i = 0; i < count;) {
+        size_t last = i;
+        while (last + 1 < count && ranks[last + 1] == ranks[last] + 1)
+            last++;
+        char *at = length < size ? buffer + length : NULL;
+        size_t room = length < size ? size - length : 0;
+        int n = last == i ? snprintf(at, room, "%s%d", i ? "," : "", (int)ranks[i])
+                          : snprintf(at, room, "%s%d-%d", i ? "," : "", (int)ranks[i], (int)ranks[last]);
+        length += n > 0 ? (size_t)n : 0;
+        i = last + 1;
+    }
+    return (int)length;
+}
+
+/* ---- words ---- */
+
+void diag_say_proc(struct diag_text *t, const struct rec_process *p)
+{
+    if (p->rank >= 0)
+        diag_printf(t, "rank %d", (int)p->rank);
+    else
+        diag_printf(t, "a process without a rank");
+    diag_printf(t, " (host %s, pid %d)", p->host[0] ? p->host : "unknown", (int)p->pid);
+}
+
+void diag_say_ranks(struct diag_text *t, const int32_t *ranks, size_t count)
+{
+    char folded[160];
+    if (!count) {
+        diag_printf(t, "no rank");
+        return;
+    }
+    int needed = rec_fold_ranks(folded, sizeof folded, ranks, count);
+    if (needed >= (int)sizeof folded) {
+        /* Cut at a comma, so that no number is cut. */
+        char *comma = strrchr(folded, ',');
+        if (comma)
+            *comma = '\0';
+        diag_printf(t, "%zu ranks (%s,…)", count, folded);
+        return;
+    }
+    diag_printf(t, "%s %s", count == 1 ? "rank" : "ranks", folded);
+}
+
+void diag_say_count(struct diag_text *t, uint64_t value)
+{
+    char digits[32], out[48];
+    int n = snprintf(digits, sizeof digits, "%" PRIu64, value);
+    size_t at = 0;
+    for (int i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0)
+            out[at++] = ',';
+        out[at++] = digits[i];
+    }
+    out[at] = '\0';
+    diag_printf(t, "%s", out);
+}
+
+void diag_say_op(struct diag_text *t, const struct rec_op *op)
+{
+    const char *name = rec_kind_name(op->kind);
+    unsigned flags = rec_kind_flags(op->kind);
+    if (name)
+        diag_printf(t, "%s", name);
+    else
+        diag_printf(t, "call of kind %u", op->kind);
+    if (op->kind == REC_COMM_SPLIT && op->peer < 0)
+        diag_printf(t, " with NCCL_SPLIT_NOCOLOR");
+    if (rec_kind_canonical(op->kind) == REC_COMM_INIT_RANK && op->count)
+        diag_printf(t, " (comm rank %d of %" PRIu64 ")", (int)op->peer, op->count);
+    if (!(flags & REC_KF_DATA))
+        return;
+    if (op->kind == REC_SEND)
+        diag_printf(t, " to comm rank %d", (int)op->peer);
+    if (op->kind == REC_RECV)
+        diag_printf(t, " from comm rank %d", (int)op->peer);
+    diag_printf(t, " (");
+    diag_say_count(t, op->count);
+    const char *dtype = rec_dtype_name(op->dtype);
+    if (dtype)
+        diag_printf(t, " × %s", dtype);
+    else
+        diag_printf(t, " elements of type %u", op->dtype);
+    const char *redop = rec_redop_name(op->redop);
+    if ((flags & REC_KF_REDOP) && redop)
+        diag_printf(t, ", %s", redop);
+    if (flags & REC_KF_ROOT)
+        diag_printf(t, ", root %d", (int)op->peer);
+    diag_printf(t, ")");
+}
+
+void diag_say_comm(struct diag_text *t, const struct rec_communicator *comm)
+{
+    if (comm->name[0])
+        diag_printf(t, "communicator \"%s\"", comm->name);
+    else if (comm->uid)
+        diag_printf(t, "communicator %016" PRIx64, comm->uid);
+    else
+        diag_printf(t, "a communicator being created");
+    if (comm->nranks)
+        diag_printf(t, " (%" PRIu32 " ranks)", comm->nranks);
+}
+
+void diag_say_time(struct diag_text *t, uint64_t ns)
+{
+    time_t seconds = (time_t)(ns / NS_PER_S);
+    struct tm tm;
+    char text[32] = "an unknown time";
+    if (ns && gmtime_r(&seconds, &tm))
+        strftime(text, sizeof text, "%H:%M:%S UTC", &tm);
+    diag_printf(t, "%s", text);
+}
+
+void diag_say_seconds(struct diag_text *t, uint64_t ns)
+{
+    if (ns < 120 * NS_PER_S)
+        diag_printf(t, "%.1f s", (double)ns / 1e9);
+    else
+        diag_printf(t, "%" PRIu64 " min", ns / NS_PER_S / 60);
+}

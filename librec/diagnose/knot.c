@@ -1,0 +1,238 @@
+/* Knots: processes that wait for each other in a circle. */
+#include "classify.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool inside(const struct diag *d, uint32_t node, uint32_t component)
+{
+    return d->component[node] == component;
+}
+
+struct knot {
+    uint32_t component;
+    uint64_t since;
+    uint32_t collectives, others; /* waits by kind */
+    bool maybe;                   /* rests on guessed members */
+    const struct rec_communicator *first_comm;
+    bool several_comms;
+    const struct diag_wait *first;
+};
+
+static void survey(const struct diag *d, struct knot *k)
+{
+    k->since = UINT64_MAX;
+    for (size_t i = 0; i < d->nwaits; i++) {
+        const struct diag_wait *wait = &d->waits[i];
+        if (!inside(d, (uint32_t)(d->nprocs + i), k->component))
+            continue;
+        if (wait->kind == DIAG_WAIT_COLL)
+            k->collectives++;
+        else
+            k->others++;
+        k->several_comms = k->several_comms || (k->first_comm && k->first_comm != wait->comm);
+        k->first_comm = wait->comm;
+        if (wait->since < k->since) {
+            k->since = wait->since;
+            k->first = wait;
+        }
+    }
+    for (size_t i = 0; i < d->nedges; i++)
+        if (d->edges[i].reason == DIAG_MAYBE && inside(d, d->edges[i].from, k->component))
+            k->maybe = true;
+}
+
+/* ---- was it rather one op that a few left out? ---- */
+
+/* Of a knot's wait: how many entered it, and how many have not come at all. */
+static bool lacks_few(struct diag *d, const struct diag_wait *wait)
+{
+    if (wait->kind != DIAG_WAIT_COLL && wait->kind != DIAG_WAIT_CREATE)
+        return false;
+    const struct diag_match *m = &d->matches[wait->match];
+    return m->absent + m->unseen > 0 && m->absent + m->unseen < m->posted + m->assumed;
+}
+
+/*
+ * The one wait where most came and few did not, while the few wait for something to which
+ * few came: then the few took another way. NULL when the circle is symmetric.
+ */
+static const struct diag_wait *lopsided(struct diag *d, const struct knot *k)
+{
+    const struct diag_wait *found = NULL;
+    for (size_t i = 0; i < d->nwaits; i++) {
+        if (!inside(d, (uint32_t)(d->nprocs + i), k->component) || !lacks_few(d, &d->waits[i]))
+            continue;
+        if (found)
+            return NULL;
+        found = &d->waits[i];
+    }
+    return found;
+}
+
+static void blame_few_absent(struct classify *c, const struct diag_wait *wait)
+{
+    struct diag *d = c->d;
+    bool creation = wait->kind == DIAG_WAIT_CREATE && d->matches[wait->match].unseen;
+    struct rec_finding *f =
+        diag_finding(d, creation ? REC_VERDICT_INIT_INCOMPLETE : REC_VERDICT_RANK_NOT_JOINED, REC_CONF_LIKELY,
+                     DIAG_TIER_ROOT, wait->since);
+    if (!f)
+        return;
+    classify_place(c, f, wait);
+    struct diag_partner *partners;
+    size_t count = diag_partners(d, wait, &partners);
+    uint32_t only = DIAG_NONE;
+    for (size_t i = 0; i < count; i++) {
+        if (partners[i].reason != DIAG_ABSENT)
+            continue;
+        diag_blame(d, f, DIAG_CULPRIT, d->procs[partners[i].proc].p->rank);
+        c->blamed[partners[i].proc] = (uint32_t)d->nfindings;
+        only = partners[i].proc;
+    }
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    struct diag_text t = {0};
+    if (f->nculprits == 1 && only != DIAG_NONE)
+        diag_say_proc(&t, d->procs[only].p);
+    else
+        diag_say_ranks(&t, f->culprits, f->nculprits);
+    diag_printf(&t, " skipped it and went on to something else while ");
+    classify_say_wait(c, &t, wait);
+    diag_summary(d, f, &t);
+    for (size_t i = 0; i < count && f->nevidence < 6; i++) {
+        uint32_t p = partners[i].proc;
+        for (uint32_t e = d->edge_start[p]; e < d->edge_start[p + 1] && partners[i].reason == DIAG_ABSENT;
+             e++)
+            if (d->edges[e].op != DIAG_NONE && f->nevidence < 6)
+                diag_evidence_op(d, f, &d->ops[d->edges[e].op], "waits instead in");
+    }
+    diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
+    free(partners);
+    uint32_t node = (uint32_t)d->nprocs + (uint32_t)(wait - d->waits);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
+}
+
+/* ---- the circle ---- */
+
+/* A shortest way from a process back to itself inside the component; the steps' edges. */
+static size_t find_cycle(struct classify *c, uint32_t component, uint32_t start, uint32_t *path, size_t max)
+{
+    struct diag *d = c->d;
+    size_t nodes = diag_nodes(d);
+    uint32_t *via = malloc(nodes * sizeof *via);
+    if (!via) {
+        d->oom = true;
+        return 0;
+    }
+    memset(via, 0xff, nodes * sizeof *via);
+    size_t used = 0, length = 0;
+    uint32_t closing = DIAG_NONE;
+    c->queue[used++] = start;
+    for (size_t at = 0; at < used && closing == DIAG_NONE; at++) {
+        uint32_t node = c->queue[at];
+        for (uint32_t e = d->edge_start[node]; e < d->edge_start[node + 1]; e++) {
+            uint32_t to = d->edges[e].to;
+            if (!inside(d, to, component))
+                continue;
+            if (to == start) {
+                closing = e;
+                break;
+            }
+            if (via[to] == DIAG_NONE) {
+                via[to] = e;
+                c->queue[used++] = to;
+            }
+        }
+    }
+    for (uint32_t e = closing; e != DIAG_NONE && length < max; e = via[d->edges[e].from]) {
+        path[length++] = e;
+        if (d->edges[e].from == start)
+            break;
+    }
+    free(via);
+    for (size_t i = 0; i < length / 2; i++) {
+        uint32_t swap = path[i];
+        path[i] = path[length - 1 - i];
+        path[length - 1 - i] = swap;
+    }
+    return length;
+}
+
+#define CYCLE_MAX 512
+
+static void tell_cycle(struct classify *c, struct rec_finding *f, const struct knot *k, struct diag_text *t)
+{
+    struct diag *d = c->d;
+    uint32_t path[CYCLE_MAX];
+    uint32_t start = d->ops[k->first->op].proc;
+    size_t length = find_cycle(c, k->component, start, path, CYCLE_MAX);
+    if (k->maybe) {
+        diag_printf(t, "; each waits for a member that is itself inside another such call");
+        for (size_t i = 0; i < length; i++)
+            if (d->edges[path[i]].op != DIAG_NONE && d->edges[path[i]].reason == DIAG_WAITS)
+                diag_evidence_op(d, f, &d->ops[d->edges[path[i]].op], "waits in");
+        return;
+    }
+    diag_printf(t, ": ");
+    for (size_t i = 0; i < length; i++) {
+        const struct diag_edge *edge = &d->edges[path[i]];
+        if (edge->reason != DIAG_WAITS)
+            continue;
+        if (i < 12) {
+            diag_printf(t, "rank %d → ", (int)d->procs[edge->from].p->rank);
+            diag_say_op(t, &d->ops[edge->op].op);
+            diag_printf(t, " → ");
+        } else if (i == 12 || i == 13) {
+            diag_printf(t, "… → ");
+        }
+        diag_evidence_op(d, f, &d->ops[edge->op], "waits in");
+    }
+    diag_printf(t, "rank %d", (int)d->procs[start].p->rank);
+}
+
+void classify_knot(struct classify *c, uint32_t component)
+{
+    struct diag *d = c->d;
+    struct knot k = {.component = component};
+    survey(d, &k);
+    if (!k.first)
+        return;
+    const struct diag_wait *skipped = lopsided(d, &k);
+    if (skipped) {
+        blame_few_absent(c, skipped);
+        return;
+    }
+    bool order = !k.others && k.several_comms;
+    struct rec_finding *f =
+        diag_finding(d, order ? REC_VERDICT_ORDER_INVERSION : REC_VERDICT_DEADLOCK_CYCLE,
+                     k.maybe ? REC_CONF_LIKELY : REC_CONF_CERTAIN, DIAG_TIER_ROOT, k.since);
+    if (!f)
+        return;
+    classify_place(c, f, k.first);
+    for (uint32_t p = 0; p < d->nprocs; p++)
+        if (inside(d, p, component)) {
+            diag_blame(d, f, DIAG_CULPRIT, d->procs[p].p->rank);
+            c->blamed[p] = (uint32_t)d->nfindings;
+        }
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    struct diag_text t = {0};
+    diag_say_ranks(&t, f->culprits, f->nculprits);
+    diag_printf(
+        &t, order ? " issued collectives of several communicators in different orders and wait for each other"
+                  : " wait for each other in a circle");
+    tell_cycle(c, f, &k, &t);
+    diag_summary(d, f, &t);
+    uint32_t *nodes = malloc((d->nprocs + 1) * sizeof *nodes);
+    size_t count = 0;
+    for (uint32_t p = 0; nodes && p < d->nprocs; p++)
+        if (inside(d, p, component))
+            nodes[count++] = p;
+    d->oom = d->oom || !nodes;
+    if (nodes) {
+        classify_reach(c, nodes, count);
+        classify_victims(c, f);
+    }
+    free(nodes);
+}

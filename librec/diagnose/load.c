@@ -1,0 +1,297 @@
+/*
+ * Loading: the last ops of every process (the window), in the order of their launch, and
+ * the few counters that must cover all ops.
+ */
+#include "diag.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* All windows together; about 200 bytes an op. */
+#define WINDOW_OPS     1500000u
+#define WINDOW_MIN     256u
+#define WINDOW_MAX     8192u
+#define PATIENCE_FLOOR (NS_PER_S * 3 / 2)
+#define ABORT_SLACK    (NS_PER_S / 2)
+
+uint32_t diag_member_id(const struct diag *d, const struct rec_member *member)
+{
+    return diag_map_get(&d->member_ids, diag_key((uintptr_t)member, 1, 2));
+}
+
+struct rec_member *diag_member_at(const struct rec_communicator *comm, int64_t comm_rank)
+{
+    size_t low = 0, high = comm->nmembers;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if ((int64_t)comm->members[middle]->comm_rank < comm_rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (comm_rank < 0 || low >= comm->nmembers || comm->members[low]->comm_rank != comm_rank)
+        return NULL;
+    return comm->members[low];
+}
+
+uint32_t diag_proc_of_rank(const struct diag *d, int64_t rank)
+{
+    return diag_map_get(&d->rank_procs, diag_key((uint64_t)rank, 3, 4));
+}
+
+static uint64_t pair_key(uint32_t member_id, int32_t peer, bool send)
+{
+    return diag_key(member_id, (uint32_t)peer, send ? 21 : 22);
+}
+
+uint64_t diag_pair_next(const struct diag *d, const struct rec_member *member, int32_t peer, bool send)
+{
+    uint32_t next = diag_map_get(&d->pair_next, pair_key(diag_member_id(d, member), peer, send));
+    return next == DIAG_NONE ? 0 : next;
+}
+
+static uint64_t thread_key(uint32_t proc, uint32_t thread)
+{
+    return diag_key(proc, thread, 31);
+}
+
+uint64_t diag_thread_quiet(const struct diag *d, const struct diag_op *op)
+{
+    uint32_t at = diag_map_get(&d->threads, thread_key(op->proc, op->op.thread));
+    return at == DIAG_NONE ? op->op.enter_ns : d->thread_last[at];
+}
+
+/* Does the diagnosis look at such calls one by one? */
+static bool wanted(const struct rec_op *op)
+{
+    return (rec_kind_flags(op->kind) & (REC_KF_COLL | REC_KF_P2P | REC_KF_CREATE | REC_KF_TEARDOWN)) ||
+           op->kind == REC_GROUP_END || (op->kind == REC_COMM_GET_ASYNC_ERROR && op->count);
+}
+
+static void note_thread(struct diag *d, uint32_t proc, const struct rec_op *op)
+{
+    if (!(rec_kind_flags(op->kind) & (REC_KF_COLL | REC_KF_P2P | REC_KF_CREATE)) && op->kind != REC_GROUP_END)
+        return;
+    bool fresh;
+    uint32_t *at = diag_map_put(&d->threads, thread_key(proc, op->thread), &fresh);
+    if (!at || !DIAG_ROOM(d, thread_last, d->nthreads)) {
+        d->oom = true;
+        return;
+    }
+    if (fresh) {
+        *at = (uint32_t)d->nthreads;
+        d->thread_last[d->nthreads++] = 0;
+    }
+    uint64_t when = op->exit_ns > op->enter_ns ? op->exit_ns : op->enter_ns;
+    if (when > d->thread_last[*at])
+        d->thread_last[*at] = when;
+}
+
+static void note_pair(struct diag *d, uint32_t member_id, const struct rec_op *op)
+{
+    if (!(rec_kind_flags(op->kind) & REC_KF_P2P) || (op->flags & REC_OF_NO_SEQ) || op->seq >= DIAG_NONE - 1)
+        return;
+    bool fresh;
+    uint32_t *next = diag_map_put(&d->pair_next, pair_key(member_id, op->peer, op->kind == REC_SEND), &fresh);
+    if (!next)
+        d->oom = true;
+    else if (fresh || *next <= op->seq)
+        *next = (uint32_t)op->seq + 1;
+}
+
+struct window {
+    struct diag_op *ring;
+    size_t size, used, next;
+};
+
+static void take(struct diag *d, uint32_t proc, const struct rec_op *op, struct window *window)
+{
+    note_thread(d, proc, op);
+    if (!wanted(op))
+        return;
+    const struct rec_process *p = d->procs[proc].p;
+    struct diag_op *slot = &window->ring[window->next];
+    *slot = (struct diag_op){.op = *op, .proc = proc};
+    slot->unit = slot->unit_next = slot->match = slot->match_next = DIAG_NONE;
+    slot->member = rec_process_member(p, op->comm);
+    slot->sig = rec_process_signature(p, op);
+    if (slot->member)
+        note_pair(d, diag_member_id(d, slot->member), op);
+    window->next = (window->next + 1) % window->size;
+    if (window->used < window->size)
+        window->used++;
+    else
+        d->procs[proc].whole = false;
+}
+
+/* Within a thread entry times never go back, so this keeps its order too. */
+static int launch_order(const void *a, const void *b)
+{
+    const struct rec_op *x = &((const struct diag_op *)a)->op;
+    const struct rec_op *y = &((const struct diag_op *)b)->op;
+    if (x->enter_ns != y->enter_ns)
+        return x->enter_ns < y->enter_ns ? -1 : 1;
+    if (x->thread != y->thread)
+        return x->thread < y->thread ? -1 : 1;
+    return x->ordinal < y->ordinal ? -1 : x->ordinal > y->ordinal;
+}
+
+static void measure_rhythm(struct diag *d, struct diag_proc *proc)
+{
+    uint64_t longest = 0;
+    for (uint32_t i = proc->first + 1; i < proc->first + proc->count; i++) {
+        const struct rec_op *before = &d->ops[i - 1].op, *op = &d->ops[i].op;
+        /* Setting up takes its time once, and an end is no rhythm. */
+        if (rec_kind_flags(before->kind) & REC_KF_CREATE || rec_kind_flags(op->kind) & REC_KF_TEARDOWN)
+            continue;
+        if (op->enter_ns > before->enter_ns && op->enter_ns - before->enter_ns > longest)
+            longest = op->enter_ns - before->enter_ns;
+    }
+    proc->patience_ns = longest * 5 > PATIENCE_FLOOR ? longest * 5 : PATIENCE_FLOOR;
+    if (proc->patience_ns > d->stall_ns)
+        proc->patience_ns = d->stall_ns;
+    /* The recorder was told what counts as a stall, and saw one. */
+    const struct rec_stall *stall = &proc->p->stall;
+    if (stall->why && proc->p->stall_ns > proc->p->last_call_ns && proc->p->stall_ns > stall->since_ns &&
+        proc->p->stall_ns - stall->since_ns < proc->patience_ns)
+        proc->patience_ns = proc->p->stall_ns - stall->since_ns;
+}
+
+static enum rec_code load_process(struct diag *d, uint32_t proc, struct window *window)
+{
+    const struct rec_process *p = d->procs[proc].p;
+    window->used = window->next = 0;
+    d->procs[proc].whole = !p->rotated && !p->dropped_ops && !p->damaged;
+    struct rec_scan *scan;
+    enum rec_code code = rec_scan_open(d->job, p, NULL, &scan, d->err);
+    if (code != REC_OK)
+        return code;
+    struct rec_event event;
+    while (!d->oom && (code = rec_scan_next(scan, &event, d->err)) == REC_OK)
+        if (event.type == REC_EV_OP)
+            take(d, proc, &event.u.op, window);
+    rec_scan_close(scan);
+    if (code != REC_END && code != REC_OK)
+        return code;
+    for (uint32_t i = 0; i < p->nopen; i++)
+        take(d, proc, &p->open[i], window);
+    struct diag_proc *state = &d->procs[proc];
+    state->first = (uint32_t)d->nops;
+    for (size_t i = 0; i < window->used; i++) {
+        if (!DIAG_ROOM(d, ops, d->nops))
+            return REC_OK;
+        d->ops[d->nops++] = window->ring[(window->next + window->size - window->used + i) % window->size];
+    }
+    state->count = (uint32_t)d->nops - state->first;
+    qsort(d->ops + state->first, state->count, sizeof *d->ops, launch_order);
+    measure_rhythm(d, state);
+    return REC_OK;
+}
+
+/* After the first abort of a communicator its ops mean nothing any more. */
+static void mark_late(struct diag *d)
+{
+    for (size_t c = 0; c < d->ncomms; c++) {
+        uint64_t aborted = UINT64_MAX;
+        for (uint32_t i = 0; i < d->comms[c]->nmembers; i++) {
+            const struct rec_op *teardown = &d->comms[c]->members[i]->teardown;
+            if ((teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE) &&
+                teardown->enter_ns < aborted)
+                aborted = teardown->enter_ns;
+        }
+        d->abort_ns[c] = aborted;
+    }
+    for (size_t i = 0; i < d->nops; i++) {
+        struct diag_op *op = &d->ops[i];
+        if (!op->member || (rec_kind_flags(op->op.kind) & REC_KF_TEARDOWN))
+            continue;
+        uint64_t aborted = d->abort_ns[op->member->comm->index];
+        op->late = aborted != UINT64_MAX && op->op.enter_ns > aborted + ABORT_SLACK;
+    }
+}
+
+static void note_members(struct diag *d)
+{
+    for (size_t i = 0; i < d->nops; i++) {
+        struct diag_op *op = &d->ops[i];
+        if (!op->member || !(rec_kind_flags(op->op.kind) & REC_KF_SEQ) || (op->op.flags & REC_OF_NO_SEQ))
+            continue;
+        struct diag_member *m = diag_member_of(d, op->member);
+        if (op->op.seq < m->tail_seq)
+            m->tail_seq = op->op.seq;
+        if (!op->late && op->op.seq + 1 > m->next_seq)
+            m->next_seq = op->op.seq + 1;
+    }
+    for (size_t i = 0; i < d->nops; i++) {
+        struct diag_op *op = &d->ops[i];
+        if (!op->late || !(rec_kind_flags(op->op.kind) & REC_KF_SEQ) || (op->op.flags & REC_OF_NO_SEQ))
+            continue;
+        struct diag_member *m = diag_member_of(d, op->member);
+        if (op->op.seq < m->next_seq)
+            m->next_seq = op->op.seq;
+    }
+}
+
+static bool make_tables(struct diag *d)
+{
+    struct rec_process *const *processes = rec_job_processes(d->job, &d->nprocs);
+    d->comms = rec_job_communicators(d->job, &d->ncomms);
+    for (size_t c = 0; c < d->ncomms; c++)
+        d->nmembers += d->comms[c]->nmembers;
+    d->procs = calloc(d->nprocs + 1, sizeof *d->procs);
+    d->member_base = calloc(d->ncomms + 1, sizeof *d->member_base);
+    d->abort_ns = calloc(d->ncomms + 1, sizeof *d->abort_ns);
+    d->members = calloc(d->nmembers + 1, sizeof *d->members);
+    if (!d->procs || !d->member_base || !d->abort_ns || !d->members)
+        return false;
+    for (uint32_t i = 0; i < d->nprocs; i++) {
+        d->procs[i].p = processes[i];
+        d->procs[i].life_ns = processes[i]->fate == REC_FATE_ALIVE ? d->now_ns : processes[i]->last_ns;
+        if (processes[i]->rank < 0)
+            continue;
+        bool fresh;
+        uint32_t *at = diag_map_put(&d->rank_procs, diag_key((uint64_t)processes[i]->rank, 3, 4), &fresh);
+        if (!at)
+            return false;
+        *at = i;
+    }
+    uint32_t id = 0;
+    for (size_t c = 0; c < d->ncomms; c++) {
+        d->member_base[c] = id;
+        for (uint32_t i = 0; i < d->comms[c]->nmembers; i++, id++) {
+            bool fresh;
+            uint32_t *at =
+                diag_map_put(&d->member_ids, diag_key((uintptr_t)d->comms[c]->members[i], 1, 2), &fresh);
+            if (!at)
+                return false;
+            *at = id;
+            d->members[id].next_seq = d->comms[c]->members[i]->next_seq;
+            d->members[id].tail_seq = UINT64_MAX;
+        }
+    }
+    return true;
+}
+
+enum rec_code diag_load(struct diag *d)
+{
+    if (!make_tables(d)) {
+        d->oom = true;
+        return REC_OK;
+    }
+    struct window window = {.size = d->nprocs ? WINDOW_OPS / d->nprocs : WINDOW_MAX};
+    window.size = window.size > WINDOW_MAX ? WINDOW_MAX : window.size < WINDOW_MIN ? WINDOW_MIN : window.size;
+    window.ring = malloc(window.size * sizeof *window.ring);
+    if (!window.ring) {
+        d->oom = true;
+        return REC_OK;
+    }
+    enum rec_code code = REC_OK;
+    for (uint32_t i = 0; i < d->nprocs && code == REC_OK && !d->oom; i++)
+        code = load_process(d, i, &window);
+    free(window.ring);
+    if (code != REC_OK || d->oom)
+        return code;
+    mark_late(d);
+    note_members(d);
+    return REC_OK;
+}

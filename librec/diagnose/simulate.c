@@ -1,0 +1,402 @@
+/*
+ * Logical execution: without marks of the GPU nobody saw an op complete, but a stream is a
+ * FIFO and an op needs its partners, so what cannot have completed follows from the order
+ * of the launches alone.
+ */
+#include "diag.h"
+
+#include <stdlib.h>
+
+/* A host that went on for so long after a send cannot have been waiting for it. */
+#define EAGER_NS (2 * NS_PER_S)
+
+uint64_t diag_bytes(const struct rec_op *op)
+{
+    unsigned size = rec_dtype_size(op->dtype);
+    return op->count * (size ? size : 1);
+}
+
+static bool is_p2p(const struct rec_op *op)
+{
+    return (rec_kind_flags(op->kind) & REC_KF_P2P) != 0;
+}
+
+static uint64_t match_key(const struct rec_communicator *comm, uint64_t seq, int32_t src, int32_t dst)
+{
+    return diag_key(comm->index, seq, (uint64_t)(uint32_t)src << 32 | (uint32_t)dst);
+}
+
+uint32_t diag_match_find(const struct diag *d, const struct rec_communicator *comm, uint64_t seq, int32_t src,
+                         int32_t dst)
+{
+    return diag_map_get(&d->match_ids, match_key(comm, seq, src, dst));
+}
+
+/* Do two posted ops complete together? Wrong results are another matter. */
+static bool fits(const struct diag_op *a, const struct diag_op *b)
+{
+    if (is_p2p(&a->op))
+        return diag_bytes(&a->op) == diag_bytes(&b->op);
+    if (rec_kind_canonical(a->op.kind) != rec_kind_canonical(b->op.kind))
+        return false;
+    if (rec_kind_flags(a->op.kind) & REC_KF_DATA)
+        return diag_bytes(&a->op) == diag_bytes(&b->op);
+    if (rec_kind_canonical(a->op.kind) == REC_COMM_INIT_RANK)
+        return a->op.count == b->op.count;
+    return true;
+}
+
+static bool captured(const struct diag_op *op)
+{
+    return (op->op.flags & REC_OF_CAPTURED) != 0;
+}
+
+static void join_match(struct diag *d, uint32_t index)
+{
+    struct diag_op *op = &d->ops[index];
+    unsigned flags = rec_kind_flags(op->op.kind);
+    if (!op->member || op->late || (op->op.flags & REC_OF_NO_SEQ) || !(flags & (REC_KF_SEQ | REC_KF_P2P)))
+        return;
+    int32_t src = -1, dst = -1;
+    if (flags & REC_KF_P2P) {
+        int32_t self = (int32_t)op->member->comm_rank;
+        src = op->op.kind == REC_SEND ? self : op->op.peer;
+        dst = op->op.kind == REC_SEND ? op->op.peer : self;
+    }
+    bool fresh;
+    uint32_t *at = diag_map_put(&d->match_ids, match_key(op->member->comm, op->op.seq, src, dst), &fresh);
+    if (!at || !DIAG_ROOM(d, matches, d->nmatches)) {
+        d->oom = true;
+        return;
+    }
+    if (fresh) {
+        *at = (uint32_t)d->nmatches;
+        d->matches[d->nmatches++] = (struct diag_match){.comm = op->member->comm,
+                                                        .seq = op->op.seq,
+                                                        .src = src,
+                                                        .dst = dst,
+                                                        .first_op = DIAG_NONE,
+                                                        .failed_op = DIAG_NONE,
+                                                        .compatible = true};
+    }
+    struct diag_match *m = &d->matches[*at];
+    if (op->failed) {
+        m->failed_op = index;
+        return;
+    }
+    op->match = *at;
+    if (m->first_op == DIAG_NONE) {
+        m->first_op = index;
+    } else {
+        struct diag_op *first = &d->ops[m->first_op];
+        m->compatible = m->compatible && fits(first, op);
+        m->capture_mixed = m->capture_mixed || captured(first) != captured(op);
+        d->ops[m->last_op].match_next = index;
+    }
+    m->last_op = index;
+    m->posted++;
+}
+
+/* Whom the matching point lacks. */
+static void count_partners(struct diag *d, struct diag_match *m)
+{
+    if (m->src >= 0) {
+        if (m->posted != 1)
+            return;
+        const struct diag_op *op = &d->ops[m->first_op];
+        bool send = op->op.kind == REC_SEND;
+        struct rec_member *peer = diag_member_at(m->comm, send ? m->dst : m->src);
+        if (!peer)
+            m->unseen = 1;
+        else if (diag_pair_next(d, peer, send ? m->src : m->dst, !send) > m->seq)
+            m->assumed = 1;
+        else
+            m->absent = 1;
+        return;
+    }
+    uint32_t entered = 0;
+    for (uint32_t i = 0; i < m->comm->nmembers; i++)
+        if (d->members[d->member_base[m->comm->index] + i].next_seq > m->seq)
+            entered++;
+    m->absent = m->comm->nmembers - entered;
+    m->assumed = entered > m->posted ? entered - m->posted : 0;
+    uint32_t all = m->comm->nranks;
+    m->unseen = all > m->comm->nmembers ? all - m->comm->nmembers : 0;
+}
+
+static uint32_t queue_of(struct diag *d, struct diag_map *ids, const struct diag_op *op)
+{
+    bool known = op->op.stream != REC_ID_NONE;
+    bool fresh;
+    uint32_t *at =
+        diag_map_put(ids, diag_key(op->proc, known ? op->op.stream : op->op.comm, known ? 41 : 42), &fresh);
+    if (!at || !DIAG_ROOM(d, queues, d->nqueues)) {
+        d->oom = true;
+        return DIAG_NONE;
+    }
+    if (fresh) {
+        *at = (uint32_t)d->nqueues;
+        d->queues[d->nqueues++] = (struct diag_queue){DIAG_NONE, DIAG_NONE};
+    }
+    return *at;
+}
+
+static uint32_t new_unit(struct diag *d, const struct diag_op *op)
+{
+    if (!DIAG_ROOM(d, units, d->nunits))
+        return DIAG_NONE;
+    d->units[d->nunits] = (struct diag_unit){.proc = op->proc,
+                                             .first_op = DIAG_NONE,
+                                             .last_op = DIAG_NONE,
+                                             .first_slot = DIAG_NONE,
+                                             .end = DIAG_NONE,
+                                             .thread = op->op.thread};
+    return (uint32_t)d->nunits++;
+}
+
+static void add_to_unit(struct diag *d, uint32_t unit_index, uint32_t op_index)
+{
+    struct diag_unit *unit = &d->units[unit_index];
+    struct diag_op *op = &d->ops[op_index];
+    op->unit = unit_index;
+    if (unit->first_op == DIAG_NONE)
+        unit->first_op = op_index;
+    else
+        d->ops[unit->last_op].unit_next = op_index;
+    unit->last_op = op_index;
+    unit->ordinal = op->op.ordinal;
+    unit->ops++;
+    unit->left++;
+}
+
+/* Puts a unit at the end of every stream that its ops use. */
+static void enqueue(struct diag *d, struct diag_map *queue_ids, uint32_t unit_index)
+{
+    for (uint32_t i = d->units[unit_index].first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
+        if (!(rec_kind_flags(d->ops[i].op.kind) & REC_KF_STREAM) || d->ops[i].failed)
+            continue;
+        uint32_t queue = queue_of(d, queue_ids, &d->ops[i]);
+        if (queue == DIAG_NONE)
+            return;
+        if (d->queues[queue].tail != DIAG_NONE && d->slots[d->queues[queue].tail].unit == unit_index)
+            continue;
+        if (!DIAG_ROOM(d, slots, d->nslots))
+            return;
+        uint32_t slot = (uint32_t)d->nslots++;
+        struct diag_unit *unit = &d->units[unit_index];
+        d->slots[slot] = (struct diag_slot){
+            .unit = unit_index, .queue = queue, .next = DIAG_NONE, .unit_next = unit->first_slot};
+        unit->first_slot = slot;
+        unit->queues++;
+        if (d->queues[queue].tail == DIAG_NONE)
+            d->queues[queue].head = slot;
+        else
+            d->slots[d->queues[queue].tail].next = slot;
+        d->queues[queue].tail = slot;
+    }
+}
+
+static bool call_failed(const struct rec_op *op)
+{
+    return !(op->flags & REC_OF_OPEN) && op->result != REC_RESULT_SUCCESS &&
+           op->result != REC_RESULT_IN_PROGRESS && op->result != REC_RESULT_NONE;
+}
+
+static void close_group(struct diag *d, uint32_t unit_index, uint32_t end)
+{
+    struct diag_unit *unit = &d->units[unit_index];
+    unit->launched = true;
+    unit->end = end;
+    if (call_failed(&d->ops[end].op))
+        for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next)
+            d->ops[i].failed = true;
+}
+
+/* A process's ops as units. Groups take their place in the streams where GroupEnd launches them. */
+static void build_units(struct diag *d, uint32_t proc, struct diag_map *queue_ids)
+{
+    struct diag_map groups = {0};
+    uint32_t first_unit = (uint32_t)d->nunits;
+    uint32_t end = d->procs[proc].first + d->procs[proc].count;
+    for (uint32_t i = d->procs[proc].first; i < end && !d->oom; i++) {
+        struct diag_op *op = &d->ops[i];
+        unsigned flags = rec_kind_flags(op->op.kind);
+        op->failed = call_failed(&op->op);
+        bool fresh = false;
+        uint32_t *group = NULL;
+        if (op->op.group &&
+            !(group = diag_map_put(&groups, diag_key(op->op.thread, op->op.group, 51), &fresh)))
+            d->oom = true;
+        if (d->oom)
+            break;
+        if (op->op.kind == REC_GROUP_END) {
+            if (group && *group != DIAG_NONE) {
+                close_group(d, *group, i);
+                enqueue(d, queue_ids, *group);
+            }
+            continue;
+        }
+        if (!(flags & (REC_KF_COLL | REC_KF_P2P | REC_KF_CREATE)))
+            continue;
+        if (group && *group == DIAG_NONE)
+            *group = new_unit(d, op);
+        uint32_t unit = group ? *group : new_unit(d, op);
+        if (unit == DIAG_NONE)
+            break;
+        add_to_unit(d, unit, i);
+        if (!group) {
+            d->units[unit].launched = true;
+            enqueue(d, queue_ids, unit);
+        }
+    }
+    /* A group without an end was launched all the same if its thread went on to other things. */
+    for (uint32_t u = first_unit; u < d->nunits && !d->oom; u++) {
+        if (d->units[u].launched)
+            continue;
+        for (uint32_t i = end; i-- > d->procs[proc].first && !d->units[u].launched;)
+            if (d->ops[i].op.thread == d->units[u].thread && d->ops[i].op.ordinal > d->units[u].ordinal)
+                d->units[u].launched = d->ops[i].op.group != d->ops[d->units[u].first_op].op.group;
+        if (d->units[u].launched)
+            enqueue(d, queue_ids, u);
+    }
+    diag_map_free(&groups);
+}
+
+/* ---- execution ---- */
+
+struct work {
+    uint32_t *units;
+    size_t count, capacity;
+};
+
+static void push_unit(struct diag *d, struct work *work, uint32_t unit)
+{
+    work->units = diag_grow(work->units, &work->capacity, work->count, sizeof *work->units, &d->oom);
+    if (!d->oom)
+        work->units[work->count++] = unit;
+}
+
+static void finish_op(struct diag *d, struct work *work, uint32_t index)
+{
+    struct diag_op *op = &d->ops[index];
+    if (op->done || op->unit == DIAG_NONE)
+        return;
+    op->done = true;
+    struct diag_unit *unit = &d->units[op->unit];
+    if (--unit->left || !unit->active || unit->done)
+        return;
+    unit->done = true;
+    for (uint32_t s = unit->first_slot; s != DIAG_NONE; s = d->slots[s].unit_next) {
+        struct diag_queue *queue = &d->queues[d->slots[s].queue];
+        queue->head = d->slots[s].next;
+        if (queue->head == DIAG_NONE)
+            continue;
+        uint32_t next = d->slots[queue->head].unit;
+        if (++d->units[next].heads == d->units[next].queues)
+            push_unit(d, work, next);
+    }
+}
+
+static void try_match(struct diag *d, struct work *work, uint32_t index)
+{
+    struct diag_match *m = &d->matches[index];
+    if (m->done || m->absent || !m->compatible || m->active < m->posted || m->failed_op != DIAG_NONE)
+        return;
+    /* A communicator that was made must have had all its members; one that was not may lack them. */
+    if (m->unseen && rec_kind_canonical(d->ops[m->first_op].op.kind) == REC_COMM_INIT_RANK)
+        return;
+    m->done = true;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
+        finish_op(d, work, i);
+}
+
+/* Creation is synchronous: a call that returned success is done, whatever the traces of others say. */
+static bool done_by_itself(const struct diag *d, const struct diag_op *op)
+{
+    unsigned flags = rec_kind_flags(op->op.kind);
+    if (op->match == DIAG_NONE || captured(op))
+        return true;
+    if (op->op.state == REC_STATE_COMPLETED)
+        return true;
+    if (flags & REC_KF_CREATE) {
+        const struct diag_unit *unit = &d->units[op->unit];
+        bool returned =
+            !(op->op.flags & REC_OF_OPEN) &&
+            (!op->op.group || (unit->end != DIAG_NONE && !(d->ops[unit->end].op.flags & REC_OF_OPEN)));
+        if (rec_kind_canonical(op->op.kind) == REC_COMM_INIT_RANK && op->member &&
+            op->member->def.state == REC_LIVE_COMM_READY)
+            return true;
+        return returned && op->op.result == REC_RESULT_SUCCESS;
+    }
+    return (flags & REC_KF_DATA) && op->op.count == 0;
+}
+
+static void activate(struct diag *d, struct work *work, uint32_t index)
+{
+    struct diag_unit *unit = &d->units[index];
+    unit->active = true;
+    for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
+        struct diag_op *op = &d->ops[i];
+        op->active = true;
+        if (op->match != DIAG_NONE)
+            d->matches[op->match].active++;
+        if (done_by_itself(d, op))
+            finish_op(d, work, i);
+        if (op->match != DIAG_NONE)
+            try_match(d, work, op->match);
+    }
+}
+
+static void run_units(struct diag *d, struct work *work)
+{
+    while (work->count && !d->oom)
+        activate(d, work, work->units[--work->count]);
+}
+
+/*
+ * NCCL buffers small messages: a send may complete before its receive is posted. Where a
+ * host went on for long after a send that looks blocked, that is what happened.
+ */
+static bool release_eager_sends(struct diag *d, struct work *work)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < d->nops; i++) {
+        struct diag_op *op = &d->ops[i];
+        if (op->op.kind != REC_SEND || !op->active || op->done || op->match == DIAG_NONE)
+            continue;
+        const struct diag_match *m = &d->matches[op->match];
+        const struct diag_proc *proc = &d->procs[op->proc];
+        uint64_t last = d->ops[proc->first + proc->count - 1].op.enter_ns;
+        if (m->compatible && !m->absent && last > op->op.enter_ns + EAGER_NS) {
+            finish_op(d, work, i);
+            any = true;
+        }
+    }
+    return any;
+}
+
+void diag_simulate(struct diag *d)
+{
+    struct diag_map queue_ids = {0};
+    for (uint32_t i = 0; i < d->nprocs && !d->oom; i++)
+        build_units(d, i, &queue_ids);
+    diag_map_free(&queue_ids);
+    for (uint32_t i = 0; i < d->nops && !d->oom; i++)
+        if (d->ops[i].unit != DIAG_NONE)
+            join_match(d, i);
+    for (size_t i = 0; i < d->nmatches && !d->oom; i++)
+        count_partners(d, &d->matches[i]);
+    struct work work = {0};
+    for (size_t i = 0; i < d->nqueues && !d->oom; i++)
+        if (d->queues[i].head != DIAG_NONE) {
+            struct diag_unit *unit = &d->units[d->slots[d->queues[i].head].unit];
+            unit->heads++;
+        }
+    for (uint32_t u = 0; u < d->nunits && !d->oom; u++)
+        if (d->units[u].launched && d->units[u].heads == d->units[u].queues)
+            push_unit(d, &work, u);
+    do
+        run_units(d, &work);
+    while (!d->oom && release_eager_sends(d, &work));
+    free(work.units);
+}

@@ -1,0 +1,291 @@
+/* rec_analyze: the phases in order, what remains when nothing is wrong, and the order of findings. */
+#include "diag.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DEFAULT_STALL_SEC 30
+
+struct type_row {
+    const char *name;
+    int fault;
+};
+
+static const struct type_row types[] = {
+#define X(id, name, fault) [REC_VERDICT_##id] = {name, fault},
+    REC_VERDICT_TABLE(X)
+#undef X
+};
+
+const char *rec_verdict_type_name(enum rec_verdict_type type)
+{
+    return (size_t)type < sizeof types / sizeof *types ? types[type].name : "unknown";
+}
+
+const char *rec_confidence_name(enum rec_confidence confidence)
+{
+    static const char *const names[] = {"unknown", "possible", "likely", "certain"};
+    return (size_t)confidence < 4 ? names[confidence] : "unknown";
+}
+
+const char *rec_status_name(enum rec_status status)
+{
+    return status == REC_STATUS_HEALTHY ? "healthy" : status == REC_STATUS_FAULT ? "fault" : "inconclusive";
+}
+
+/* ---- traces that should be there ---- */
+
+static size_t missing_ranks(struct diag *d, int32_t **ranks)
+{
+    uint32_t expected = rec_job_expected_ranks(d->job);
+    size_t count = 0, capacity = 0;
+    *ranks = NULL;
+    for (uint32_t rank = 0; rank < expected && !d->oom; rank++) {
+        if (diag_proc_of_rank(d, rank) != DIAG_NONE)
+            continue;
+        *ranks = diag_grow(*ranks, &capacity, count, sizeof **ranks, &d->oom);
+        if (!d->oom)
+            (*ranks)[count++] = (int32_t)rank;
+    }
+    return count;
+}
+
+static void report_missing(struct diag *d, const int32_t *missing, size_t count)
+{
+    struct rec_finding *f =
+        count ? diag_finding(d, REC_VERDICT_TRACE_MISSING, REC_CONF_CERTAIN, DIAG_TIER_NOTE, 0) : NULL;
+    if (!f)
+        return;
+    struct diag_text t = {0};
+    diag_printf(&t, "there is no trace of ");
+    diag_say_ranks(&t, missing, count);
+    diag_printf(&t, " of %" PRIu32 ": what %s did is unknown", rec_job_expected_ranks(d->job),
+                count == 1 ? "it" : "they");
+    diag_summary(d, f, &t);
+}
+
+/* ---- nothing found ---- */
+
+static bool stands_still(const struct diag_proc *proc)
+{
+    const struct rec_process *p = proc->p;
+    return p->fate != REC_FATE_EXITED && p->last_call_ns && proc->life_ns > p->last_call_ns &&
+           proc->life_ns - p->last_call_ns >= proc->patience_ns;
+}
+
+static void say_healthy(struct diag *d, struct diag_text *t)
+{
+    size_t well = 0, killed = 0, alive = 0;
+    for (size_t i = 0; i < d->nprocs; i++) {
+        well += d->procs[i].ended_well;
+        killed += d->procs[i].p->fate == REC_FATE_SIGNALED || d->procs[i].p->fate == REC_FATE_VANISHED;
+        alive += d->procs[i].p->fate == REC_FATE_ALIVE;
+    }
+    diag_printf(t, "the calls of all %zu processes match", d->nprocs);
+    if (well == d->nprocs)
+        diag_printf(t, " and all of them ended well");
+    else if (alive)
+        diag_printf(t, " and the job is making progress");
+    else if (killed)
+        diag_printf(t, " up to the end; the job was killed while it was running");
+}
+
+static void report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
+{
+    size_t still = 0;
+    uint64_t last = 0;
+    const struct diag_proc *sample = NULL;
+    for (size_t i = 0; i < d->nprocs; i++) {
+        if (!stands_still(&d->procs[i]))
+            continue;
+        still++;
+        if (d->procs[i].p->last_call_ns > last) {
+            last = d->procs[i].p->last_call_ns;
+            sample = &d->procs[i];
+        }
+    }
+    struct diag_text t = {0};
+    if (!still) {
+        struct rec_finding *f = diag_finding(d, REC_VERDICT_HEALTHY, REC_CONF_CERTAIN, DIAG_TIER_FAULT, 0);
+        if (f) {
+            say_healthy(d, &t);
+            diag_summary(d, f, &t);
+        }
+        return;
+    }
+    struct rec_finding *f = diag_finding(d, REC_VERDICT_INCONCLUSIVE, REC_CONF_UNKNOWN, DIAG_TIER_FAULT, 0);
+    if (!f)
+        return;
+    for (size_t i = 0; i < nmissing; i++)
+        diag_blame(d, f, DIAG_SUSPECT, missing[i]);
+    diag_printf(&t, "%zu of %zu processes made no NCCL call since ", still, d->nprocs);
+    diag_say_time(&t, last);
+    if (nmissing) {
+        diag_printf(&t, ", and all recorded calls match: what is awaited may be ");
+        diag_say_ranks(&t, missing, nmissing);
+        diag_printf(&t, ", whose trace is missing");
+    } else {
+        diag_printf(&t, ", but all recorded calls match: nothing shows who is late");
+    }
+    diag_summary(d, f, &t);
+    if (sample && sample->count)
+        diag_evidence_op(d, f, &d->ops[sample->first + sample->count - 1], "last called");
+}
+
+/* ---- the end ---- */
+
+struct place {
+    int tier;
+    bool fault;
+    uint64_t onset;
+    uint32_t index;
+};
+
+static int by_importance(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    if (x->tier != y->tier)
+        return x->tier < y->tier ? -1 : 1;
+    if (x->onset != y->onset)
+        return x->onset < y->onset ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static void finding_fini(struct rec_finding *f)
+{
+    for (size_t i = 0; i < f->nevidence; i++)
+        free(f->evidence[i].text);
+    free(f->evidence);
+    free(f->summary);
+    free(f->culprits);
+    free(f->suspects);
+    free(f->victims);
+}
+
+static struct rec_verdict *conclude(struct diag *d)
+{
+    struct rec_verdict *verdict = calloc(1, sizeof *verdict);
+    struct place *places = malloc((d->nfindings + 1) * sizeof *places);
+    struct rec_finding *sorted = malloc((d->nfindings + 1) * sizeof *sorted);
+    if (!verdict || !places || !sorted) {
+        free(verdict);
+        free(places);
+        free(sorted);
+        d->oom = true;
+        return NULL;
+    }
+    for (uint32_t i = 0; i < d->nfindings; i++)
+        places[i] = (struct place){d->tiers[i], types[d->findings[i].type].fault != 0, d->onsets[i], i};
+    qsort(places, d->nfindings, sizeof *places, by_importance);
+    for (size_t i = 0; i < d->nfindings; i++)
+        sorted[i] = d->findings[places[i].index];
+    free(places);
+    verdict->findings = sorted;
+    verdict->nfindings = d->nfindings;
+    d->nfindings = 0;
+    verdict->status = REC_STATUS_HEALTHY;
+    for (size_t i = verdict->nfindings; i-- > 0;)
+        if (types[sorted[i].type].fault)
+            verdict->status = REC_STATUS_FAULT;
+        else if (sorted[i].type == REC_VERDICT_INCONCLUSIVE && verdict->status != REC_STATUS_FAULT)
+            verdict->status = REC_STATUS_INCONCLUSIVE;
+    return verdict;
+}
+
+static bool any_fault(const struct diag *d)
+{
+    for (size_t i = 0; i < d->nfindings; i++)
+        if (types[d->findings[i].type].fault)
+            return true;
+    return false;
+}
+
+static enum rec_code run(struct diag *d)
+{
+    diag_fates(d);
+    diag_simulate(d);
+    enum rec_code code = d->oom ? REC_OK : diag_diverge(d);
+    if (code != REC_OK || d->oom)
+        return code;
+    diag_find_waits(d);
+    diag_build_graph(d);
+    if (!d->oom)
+        diag_classify(d);
+    if (!d->oom)
+        diag_failures(d);
+    int32_t *missing;
+    size_t nmissing = missing_ranks(d, &missing);
+    if (!any_fault(d))
+        report_rest(d, missing, nmissing);
+    report_missing(d, missing, nmissing);
+    free(missing);
+    return REC_OK;
+}
+
+static void diag_fini(struct diag *d)
+{
+    for (size_t i = 0; i < d->nfindings; i++)
+        finding_fini(&d->findings[i]);
+    free(d->findings);
+    free(d->onsets);
+    free(d->tiers);
+    free(d->procs);
+    free(d->member_base);
+    free(d->abort_ns);
+    free(d->members);
+    free(d->ops);
+    free(d->units);
+    free(d->slots);
+    free(d->queues);
+    free(d->matches);
+    free(d->thread_last);
+    free(d->waits);
+    free(d->edges);
+    free(d->edge_start);
+    free(d->component);
+    diag_map_free(&d->member_ids);
+    diag_map_free(&d->rank_procs);
+    diag_map_free(&d->match_ids);
+    diag_map_free(&d->pair_next);
+    diag_map_free(&d->threads);
+}
+
+static uint64_t wall_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+enum rec_code rec_analyze(const struct rec_job *job, const struct rec_analyze_options *options,
+                          struct rec_verdict **verdict, struct rec_error *err)
+{
+    static const struct rec_analyze_options defaults;
+    if (!options)
+        options = &defaults;
+    struct diag d = {.job = job, .err = err};
+    d.now_ns = options->now_ns ? options->now_ns : wall_clock();
+    d.stall_ns = (options->stall_sec ? options->stall_sec : DEFAULT_STALL_SEC) * NS_PER_S;
+    *verdict = NULL;
+    enum rec_code code = diag_load(&d);
+    if (code == REC_OK && !d.oom)
+        code = run(&d);
+    if (code == REC_OK && !d.oom)
+        *verdict = conclude(&d);
+    if (code == REC_OK && d.oom)
+        code = rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory for the analysis");
+    diag_fini(&d);
+    return code;
+}
+
+void rec_verdict_free(struct rec_verdict *verdict)
+{
+    if (!verdict)
+        return;
+    for (size_t i = 0; i < verdict->nfindings; i++)
+        finding_fini(&verdict->findings[i]);
+    free(verdict->findings);
+    free(verdict);
+}

@@ -1,0 +1,152 @@
+/*
+ * The wait-for graph: processes and waits as nodes. A process points to the waits that it is
+ * blocked in, a wait to the processes that must still do something. Strongly connected
+ * components come in the order in which Tarjan's algorithm closes them: what a component
+ * depends on has a smaller number.
+ */
+#include "diag.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* An unfinished creation whose absent members nobody can name: any process outside it may be one. */
+static void add_guesses(struct diag *d, uint32_t wait_index)
+{
+    const struct diag_wait *wait = &d->waits[wait_index];
+    size_t first = d->nedges;
+    bool all_wait = true;
+    for (uint32_t p = 0; p < d->nprocs && all_wait && !d->oom; p++) {
+        bool member = false;
+        for (uint32_t i = 0; i < d->procs[p].p->nmembers && !member; i++)
+            member = d->procs[p].p->members[i]->comm == wait->comm;
+        if (member)
+            continue;
+        all_wait = d->procs[p].waits;
+        if (DIAG_ROOM(d, edges, d->nedges))
+            d->edges[d->nedges++] =
+                (struct diag_edge){(uint32_t)d->nprocs + wait_index, p, DIAG_NONE, DIAG_MAYBE};
+    }
+    uint32_t expected = rec_job_expected_ranks(d->job);
+    /* Only when each possible member is blocked itself does the knot follow. */
+    if (!all_wait || (expected && d->nprocs < expected))
+        d->nedges = first;
+}
+
+static void add_wait_edges(struct diag *d, uint32_t wait_index)
+{
+    const struct diag_wait *wait = &d->waits[wait_index];
+    if (wait->never != DIAG_NEVER_NO)
+        return; /* whatever the others do, it stays blocked: the graph ends here */
+    struct diag_partner *partners;
+    size_t count = diag_partners(d, wait, &partners);
+    for (size_t i = 0; i < count && DIAG_ROOM(d, edges, d->nedges); i++)
+        d->edges[d->nedges++] = (struct diag_edge){(uint32_t)d->nprocs + wait_index, partners[i].proc,
+                                                   partners[i].op, partners[i].reason};
+    free(partners);
+    if (!count && wait->kind == DIAG_WAIT_CREATE && d->matches[wait->match].unseen)
+        add_guesses(d, wait_index);
+}
+
+static int by_from(const void *a, const void *b)
+{
+    const struct diag_edge *x = a, *y = b;
+    if (x->from != y->from)
+        return x->from < y->from ? -1 : 1;
+    return x->to < y->to ? -1 : x->to > y->to;
+}
+
+static bool index_edges(struct diag *d)
+{
+    size_t nodes = diag_nodes(d);
+    d->edge_start = calloc(nodes + 1, sizeof *d->edge_start);
+    if (!d->edge_start)
+        return false;
+    if (d->nedges)
+        qsort(d->edges, d->nedges, sizeof *d->edges, by_from);
+    for (size_t i = 0; i < d->nedges; i++)
+        d->edge_start[d->edges[i].from + 1]++;
+    for (size_t i = 0; i < nodes; i++)
+        d->edge_start[i + 1] += d->edge_start[i];
+    return true;
+}
+
+/* Tarjan without recursion. */
+struct tarjan {
+    uint32_t *index, *low, *next, *stack, *path;
+    uint32_t counter, stacked, depth;
+};
+
+static void enter(struct diag *d, struct tarjan *t, uint32_t node)
+{
+    t->index[node] = t->low[node] = ++t->counter;
+    t->next[node] = d->edge_start[node];
+    t->stack[t->stacked++] = node;
+    t->path[t->depth++] = node;
+}
+
+static void leave(struct diag *d, struct tarjan *t, uint32_t node)
+{
+    t->depth--;
+    if (t->depth && t->low[node] < t->low[t->path[t->depth - 1]])
+        t->low[t->path[t->depth - 1]] = t->low[node];
+    if (t->low[node] != t->index[node])
+        return;
+    uint32_t member;
+    do {
+        member = t->stack[--t->stacked];
+        d->component[member] = d->ncomponents;
+    } while (member != node);
+    d->ncomponents++;
+}
+
+static void components(struct diag *d, struct tarjan *t)
+{
+    for (uint32_t root = 0; root < diag_nodes(d); root++) {
+        if (t->index[root])
+            continue;
+        enter(d, t, root);
+        while (t->depth) {
+            uint32_t node = t->path[t->depth - 1];
+            if (t->next[node] == d->edge_start[node + 1]) {
+                leave(d, t, node);
+                continue;
+            }
+            uint32_t to = d->edges[t->next[node]++].to;
+            if (!t->index[to])
+                enter(d, t, to);
+            else if (d->component[to] == DIAG_NONE && t->index[to] < t->low[node])
+                t->low[node] = t->index[to];
+        }
+    }
+}
+
+void diag_build_graph(struct diag *d)
+{
+    /* In-flight work is no wait: only what is stale, or can never end, enters the graph. */
+    size_t kept = 0;
+    for (size_t i = 0; i < d->nedges; i++) {
+        const struct diag_wait *wait = &d->waits[d->edges[i].to - d->nprocs];
+        if (wait->stale || wait->never != DIAG_NEVER_NO)
+            d->edges[kept++] = d->edges[i];
+    }
+    d->nedges = kept;
+    for (uint32_t i = 0; i < d->nwaits && !d->oom; i++)
+        if (d->waits[i].stale || d->waits[i].never != DIAG_NEVER_NO)
+            add_wait_edges(d, i);
+    size_t nodes = diag_nodes(d);
+    d->component = malloc((nodes + 1) * sizeof *d->component);
+    uint32_t *memory = calloc(nodes * 5 + 1, sizeof *memory);
+    if (d->oom || !d->component || !memory || !index_edges(d)) {
+        d->oom = true;
+        free(memory);
+        return;
+    }
+    memset(d->component, 0xff, (nodes + 1) * sizeof *d->component);
+    struct tarjan t = {.index = memory,
+                       .low = memory + nodes,
+                       .next = memory + nodes * 2,
+                       .stack = memory + nodes * 3,
+                       .path = memory + nodes * 4};
+    components(d, &t);
+    free(memory);
+}

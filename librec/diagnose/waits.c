@@ -1,0 +1,256 @@
+/*
+ * Waits: the ops that logic says cannot have completed, grouped by where they wait, and
+ * whether anything could still end the wait.
+ */
+#include "diag.h"
+
+#include <stdlib.h>
+
+bool diag_is_stale(const struct diag *d, const struct diag_op *op)
+{
+    const struct diag_proc *proc = &d->procs[op->proc];
+    uint64_t quiet = op->op.flags & REC_OF_OPEN ? op->op.enter_ns : diag_thread_quiet(d, op);
+    return !proc->ended_well && proc->life_ns > quiet && proc->life_ns - quiet >= proc->patience_ns;
+}
+
+static bool blocked(const struct diag_op *op)
+{
+    return op->active && !op->done;
+}
+
+/* ---- who is missing at a wait ---- */
+
+struct partners {
+    struct diag_partner *items;
+    size_t count, capacity;
+};
+
+static void add_partner(struct diag *d, struct partners *list, struct rec_member *member, uint32_t proc,
+                        enum diag_reason reason, uint32_t op)
+{
+    list->items = diag_grow(list->items, &list->capacity, list->count, sizeof *list->items, &d->oom);
+    if (!d->oom)
+        list->items[list->count++] = (struct diag_partner){proc, member, reason, op};
+}
+
+static void posted_partners(struct diag *d, const struct diag_match *m, struct partners *list)
+{
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        const struct diag_op *op = &d->ops[i];
+        if (!d->units[op->unit].launched)
+            add_partner(d, list, op->member, op->proc, DIAG_UNLAUNCHED, i);
+        else if (!op->active)
+            add_partner(d, list, op->member, op->proc, DIAG_BEHIND, i);
+        else if (!m->compatible)
+            add_partner(d, list, op->member, op->proc, DIAG_OTHER, i);
+    }
+}
+
+static void message_partners(struct diag *d, const struct diag_match *m, struct partners *list)
+{
+    posted_partners(d, m, list);
+    if (!m->absent || m->first_op == DIAG_NONE)
+        return;
+    bool send = d->ops[m->first_op].op.kind == REC_SEND;
+    struct rec_member *peer = diag_member_at(m->comm, send ? m->dst : m->src);
+    if (peer)
+        add_partner(d, list, peer, peer->process->index, DIAG_ABSENT, DIAG_NONE);
+}
+
+static void guessed_partners(struct diag *d, const struct diag_match *m, struct partners *list)
+{
+    int32_t ranks[256];
+    size_t count = diag_absent_ranks(d, m->comm, ranks, 256);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t proc = diag_proc_of_rank(d, ranks[i]);
+        if (proc != DIAG_NONE)
+            add_partner(d, list, NULL, proc, DIAG_ABSENT, DIAG_NONE);
+    }
+}
+
+static void member_partners(struct diag *d, const struct diag_match *m, struct partners *list)
+{
+    posted_partners(d, m, list);
+    for (uint32_t i = 0; m->absent && i < m->comm->nmembers; i++)
+        if (d->members[d->member_base[m->comm->index] + i].next_seq <= m->seq)
+            add_partner(d, list, m->comm->members[i], m->comm->members[i]->process->index, DIAG_ABSENT,
+                        DIAG_NONE);
+    if (m->unseen && m->first_op != DIAG_NONE &&
+        rec_kind_canonical(d->ops[m->first_op].op.kind) == REC_COMM_INIT_RANK)
+        guessed_partners(d, m, list);
+}
+
+static void teardown_partners(struct diag *d, const struct diag_wait *wait, struct partners *list)
+{
+    for (uint32_t i = 0; i < wait->comm->nmembers; i++) {
+        struct rec_member *member = wait->comm->members[i];
+        if (member->teardown.kind == REC_NONE)
+            add_partner(d, list, member, member->process->index, DIAG_ABSENT, DIAG_NONE);
+    }
+}
+
+size_t diag_partners(struct diag *d, const struct diag_wait *wait, struct diag_partner **partners)
+{
+    struct partners list = {0};
+    if (wait->kind == DIAG_WAIT_TEARDOWN)
+        teardown_partners(d, wait, &list);
+    else if (wait->kind == DIAG_WAIT_P2P)
+        message_partners(d, &d->matches[wait->match], &list);
+    else
+        member_partners(d, &d->matches[wait->match], &list);
+    *partners = list.items;
+    return d->oom ? 0 : list.count;
+}
+
+/* ---- can it still end? ---- */
+
+/* The peer posted other messages of the same exchange, as a group or on its way to later work. */
+static bool left_out(const struct diag *d, const struct diag_wait *wait, uint32_t peer_proc)
+{
+    const struct diag_unit *unit = &d->units[d->ops[wait->op].unit];
+    for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
+        const struct diag_op *op = &d->ops[i];
+        if (op->match == DIAG_NONE || op->match == wait->match || d->matches[op->match].src < 0)
+            continue;
+        const struct diag_match *m = &d->matches[op->match];
+        for (uint32_t j = m->first_op; j != DIAG_NONE; j = d->ops[j].match_next) {
+            const struct diag_op *other = &d->ops[j];
+            const struct diag_proc *peer = &d->procs[peer_proc];
+            if (j == i || other->proc != peer_proc || !d->units[other->unit].launched)
+                continue;
+            if (other->op.group || d->ops[peer->first + peer->count - 1].op.enter_ns > other->op.enter_ns)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool tore_down_before(const struct diag *d, const struct diag_wait *wait,
+                             const struct rec_member *member)
+{
+    const struct rec_op *teardown = &member->teardown;
+    if (teardown->kind == REC_NONE)
+        return false;
+    if (wait->kind == DIAG_WAIT_COLL && teardown->seq > d->matches[wait->match].seq)
+        return false;
+    /* Aborting is what one does after waiting in vain: then it is no cause. */
+    bool abort = teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE;
+    return !abort || teardown->enter_ns < wait->since + d->procs[d->ops[wait->op].proc].patience_ns;
+}
+
+static enum diag_never never_joins(const struct diag *d, const struct diag_wait *wait,
+                                   const struct diag_partner *partner)
+{
+    const struct diag_proc *proc = &d->procs[partner->proc];
+    if (partner->reason != DIAG_ABSENT)
+        return DIAG_NEVER_NO;
+    if (wait->kind == DIAG_WAIT_P2P && left_out(d, wait, partner->proc))
+        return DIAG_NEVER_LEFT_OUT;
+    if (proc->early_dead && !proc->waits)
+        return DIAG_NEVER_DEAD;
+    if (wait->kind != DIAG_WAIT_TEARDOWN && partner->member && tore_down_before(d, wait, partner->member) &&
+        !proc->waits)
+        return DIAG_NEVER_TEARDOWN;
+    if (proc->p->fate == REC_FATE_EXITED && !proc->waits)
+        return DIAG_NEVER_EXITED;
+    return DIAG_NEVER_NO;
+}
+
+static void judge(struct diag *d, struct diag_wait *wait)
+{
+    if (wait->match != DIAG_NONE) {
+        const struct diag_match *m = &d->matches[wait->match];
+        if (m->failed_op != DIAG_NONE) {
+            wait->never = DIAG_NEVER_FAILED;
+            wait->culprit_op = m->failed_op;
+            return;
+        }
+        if (!m->compatible) {
+            wait->never = DIAG_NEVER_MISMATCH;
+            return;
+        }
+    }
+    struct diag_partner *partners;
+    size_t count = diag_partners(d, wait, &partners);
+    for (size_t i = 0; i < count && wait->never == DIAG_NEVER_NO; i++)
+        wait->never = never_joins(d, wait, &partners[i]);
+    free(partners);
+}
+
+/* ---- collecting ---- */
+
+static enum diag_wait_kind kind_of(const struct rec_op *op)
+{
+    unsigned flags = rec_kind_flags(op->kind);
+    return flags & REC_KF_CREATE     ? DIAG_WAIT_CREATE
+           : flags & REC_KF_TEARDOWN ? DIAG_WAIT_TEARDOWN
+           : flags & REC_KF_P2P      ? DIAG_WAIT_P2P
+                                     : DIAG_WAIT_COLL;
+}
+
+static void add_waiter(struct diag *d, struct diag_map *ids, uint32_t index)
+{
+    struct diag_op *op = &d->ops[index];
+    bool teardown = kind_of(&op->op) == DIAG_WAIT_TEARDOWN;
+    bool fresh;
+    uint32_t *at = diag_map_put(
+        ids, teardown ? diag_key(op->member->comm->index, 61, 0) : diag_key(op->match, 62, 0), &fresh);
+    if (!at || !DIAG_ROOM(d, waits, d->nwaits)) {
+        d->oom = true;
+        return;
+    }
+    if (fresh) {
+        *at = (uint32_t)d->nwaits;
+        d->waits[d->nwaits++] = (struct diag_wait){.kind = kind_of(&op->op),
+                                                   .comm = op->member->comm,
+                                                   .match = op->match,
+                                                   .op = index,
+                                                   .culprit_op = DIAG_NONE,
+                                                   .since = op->op.enter_ns};
+    }
+    struct diag_wait *wait = &d->waits[*at];
+    wait->waiters++;
+    wait->stale = wait->stale || diag_is_stale(d, op);
+    if (op->op.enter_ns < wait->since) {
+        wait->since = op->op.enter_ns;
+        wait->op = index;
+    }
+    if (!DIAG_ROOM(d, edges, d->nedges))
+        return;
+    d->edges[d->nedges++] = (struct diag_edge){op->proc, (uint32_t)d->nprocs + *at, index, DIAG_WAITS};
+}
+
+/* An open finalize or destroy waits by itself only when no op of its communicator explains it. */
+static bool teardown_waits(const struct diag *d, uint32_t index)
+{
+    const struct diag_op *op = &d->ops[index];
+    if (!(rec_kind_flags(op->op.kind) & REC_KF_TEARDOWN) || !(op->op.flags & REC_OF_OPEN) || !op->member)
+        return false;
+    const struct diag_proc *proc = &d->procs[op->proc];
+    for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
+        if (d->ops[i].member == op->member && d->ops[i].unit != DIAG_NONE && !d->ops[i].done)
+            return false;
+    return true;
+}
+
+void diag_find_waits(struct diag *d)
+{
+    struct diag_map ids = {0};
+    for (uint32_t i = 0; i < d->nops && !d->oom; i++) {
+        struct diag_op *op = &d->ops[i];
+        bool waits =
+            op->unit != DIAG_NONE ? blocked(op) && !d->procs[op->proc].ended_well : teardown_waits(d, i);
+        if (!waits)
+            continue;
+        add_waiter(d, &ids, i);
+        struct diag_proc *proc = &d->procs[op->proc];
+        if (diag_is_stale(d, op)) {
+            proc->waits = true;
+            if (!proc->wait_ns || op->op.enter_ns < proc->wait_ns)
+                proc->wait_ns = op->op.enter_ns;
+        }
+    }
+    diag_map_free(&ids);
+    for (size_t i = 0; i < d->nwaits && !d->oom; i++)
+        judge(d, &d->waits[i]);
+}

@@ -1,3 +1,7 @@
+/*
+ * Recovery: what a dead process left in its live region and not in its file becomes one more
+ * file beside it. The region is only read, and removed once the new file is safe.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -5,27 +9,158 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "dump.h"
 #include "out.h"
-#include "rec/drain.h"
 #include "rec/live.h"
 #include "rec/writer.h"
 
-static uint64_t now_ns(void)
+#define MAX_ATTEMPTS 100 /* recovered files of one process */
+#define BATCH        128
+
+/* ---- from the scan to the writer ---- */
+
+struct copier {
+    struct rec_writer *writer;
+    struct rec_op batch[BATCH];
+    size_t count;
+    struct next {
+        uint32_t thread;
+        uint64_t ordinal;
+    } * next; /* ordinal after the last record of each thread, file included */
+    size_t nnext, room;
+    uint64_t ops;
+};
+
+static void write_batch(struct copier *copier)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    if (copier->count)
+        rec_writer_ops(copier->writer, copier->batch, copier->count);
+    copier->ops += copier->count;
+    copier->count = 0;
 }
 
+static struct next *next_of(struct copier *copier, uint32_t thread)
+{
+    for (size_t i = copier->nnext; i-- > 0;)
+        if (copier->next[i].thread == thread)
+            return &copier->next[i];
+    if (copier->nnext == copier->room) {
+        size_t room = copier->room ? 2 * copier->room : 64;
+        struct next *grown = reallocarray(copier->next, room, sizeof(*grown));
+        if (!grown)
+            return NULL;
+        copier->next = grown;
+        copier->room = room;
+    }
+    copier->next[copier->nnext] = (struct next){.thread = thread};
+    return &copier->next[copier->nnext++];
+}
+
+/* A late op goes into the batch; what is missing before it becomes a loss. */
+static bool copy_op(struct copier *copier, const struct rec_op *op)
+{
+    struct next *next = next_of(copier, op->thread);
+    if (!next)
+        return false;
+    if (op->flags & REC_OF_LATE) {
+        const struct rec_op *last = &copier->batch[copier->count - (copier->count > 0)];
+        if (copier->count == BATCH ||
+            (copier->count && (last->thread != op->thread || last->ordinal + 1 != op->ordinal)))
+            write_batch(copier);
+        if (op->ordinal > next->ordinal) {
+            struct rec_loss loss = {op->thread, next->ordinal, op->ordinal - next->ordinal,
+                                    REC_LOSS_RING_FULL};
+            rec_writer_loss(copier->writer, op->enter_ns, &loss);
+        }
+        copier->batch[copier->count] = *op;
+        copier->batch[copier->count++].flags &= (uint16_t)~REC_OF_LATE;
+    }
+    next->ordinal = op->ordinal + 1;
+    return true;
+}
+
+static void copy_open(struct copier *copier, const struct rec_event *event)
+{
+    struct rec_op *ops = calloc(event->u.open.count + 1u, sizeof(*ops));
+    if (!ops)
+        return;
+    for (uint32_t i = 0; i < event->u.open.count; i++) {
+        ops[i] = event->u.open.ops[i];
+        ops[i].flags &= (uint16_t)~REC_OF_LATE;
+    }
+    rec_writer_open_ops(copier->writer, event->time_ns, ops, event->u.open.count);
+    free(ops);
+}
+
+/* Records of the file (offset > 0) are there already. */
+static bool copy_event(struct copier *copier, const struct rec_event *event)
+{
+    if (event->type == REC_EV_OP)
+        return copy_op(copier, &event->u.op);
+    if (event->offset)
+        return true;
+    write_batch(copier);
+    switch (event->type) {
+    case REC_EV_COMM:
+        rec_writer_comm(copier->writer, &event->u.comm);
+        break;
+    case REC_EV_THREAD:
+        rec_writer_thread(copier->writer, &event->u.thread);
+        break;
+    case REC_EV_REDOP:
+        rec_writer_redop(copier->writer, &event->u.redop);
+        break;
+    case REC_EV_STREAM:
+        rec_writer_stream(copier->writer, &event->u.stream);
+        break;
+    case REC_EV_FRONTIER:
+        rec_writer_frontier(copier->writer, event->time_ns, &event->u.frontier);
+        break;
+    case REC_EV_OPEN:
+        copy_open(copier, event);
+        break;
+    case REC_EV_HEARTBEAT:
+        rec_writer_heartbeat(copier->writer, event->time_ns);
+        break;
+    case REC_EV_END:
+        rec_writer_end(copier->writer, event->time_ns, &event->u.end);
+        break;
+    default:
+        break;
+    }
+    return true;
+}
+
+static enum rec_code copy_all(const struct rec_job *job, const struct rec_process *process,
+                              struct rec_writer *writer, uint64_t *ops, struct rec_error *err)
+{
+    struct copier copier = {.writer = writer};
+    struct rec_scan *scan;
+    struct rec_event event;
+    enum rec_code code = rec_scan_open(job, process, NULL, &scan, err);
+    if (code != REC_OK)
+        return code;
+    while ((code = rec_scan_next(scan, &event, err)) == REC_OK)
+        if (!copy_event(&copier, &event)) {
+            code = rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
+            break;
+        }
+    rec_scan_close(scan);
+    write_batch(&copier);
+    free(copier.next);
+    *ops = copier.ops;
+    return code == REC_END ? REC_OK : code;
+}
+
+/* ---- the new file ---- */
+
 /*
- * The header of the new file: the process's own metadata, marked, so that readers put this
+ * The header of the new file: the process's own metadata, numbered, so that readers put this
  * part behind the others. A region whose process died before it had any gets the minimum.
  */
-static char *recovered_meta(const struct rec_live_header *header)
+static char *recovered_meta(const struct rec_live_header *header, int number)
 {
     char text[REC_LIVE_META_BYTES + 1];
     memcpy(text, header->meta, REC_LIVE_META_BYTES);
@@ -39,79 +174,76 @@ static char *recovered_meta(const struct rec_live_header *header)
                          (int)header->pid, "start_ticks", (json_int_t)header->start_ticks);
     }
     char *result = NULL;
-    if (meta && json_object_set_new(meta, "recovered", json_true()) == 0)
+    if (meta && json_object_set_new(meta, "recovered", json_integer(number)) == 0)
         result = json_dumps(meta, JSON_COMPACT);
     json_decref(meta);
     return result;
 }
 
 /* "h1-123.frec" → "h1-123-recovered"; a process without a file is called by its pid. */
-static void recovered_stem(const struct rec_live_header *header, char *stem, size_t size)
+static void recovered_stem(const struct rec_live_header *header, int number, char *stem, size_t size)
 {
     const char *name = header->frec_name;
     size_t length = strlen(name);
-    if (length > 5 && strcmp(name + length - 5, ".frec") == 0 && !strchr(name, '/'))
-        snprintf(stem, size, "%.*s-recovered", (int)(length - 5 > 200 ? 200 : length - 5), name);
+    char suffix[16] = "";
+    if (number > 1)
+        snprintf(suffix, sizeof(suffix), "-%d", number);
+    if (length > 5 && length < 200 && strcmp(name + length - 5, ".frec") == 0 && !strchr(name, '/'))
+        snprintf(stem, size, "%.*s-recovered%s", (int)length - 5, name, suffix);
     else
-        snprintf(stem, size, "pid%d-%016llx-recovered", (int)header->pid,
-                 (unsigned long long)header->proc_uid);
+        snprintf(stem, size, "pid%d-%016llx-recovered%s", (int)header->pid,
+                 (unsigned long long)header->proc_uid, suffix);
 }
 
-static void write_end(struct rec_writer *writer, const struct rec_live_header *header)
+/* Opens the first name that is free: an earlier recovery may have been cut short. */
+static enum rec_code open_file(struct rec_writer *writer, const struct rec_live_header *header,
+                               const char *dir, char *path, size_t size, struct rec_error *err)
 {
-    const struct rec_live_end *live = &header->end;
-    struct rec_end end = {
-        .reason = atomic_load_explicit(&live->reason, memory_order_acquire),
-        .status = atomic_load_explicit(&live->status, memory_order_relaxed),
-        .signal = atomic_load_explicit(&live->signal, memory_order_relaxed),
-        .tid = atomic_load_explicit(&live->tid, memory_order_relaxed),
-        .fault = atomic_load_explicit(&live->fault, memory_order_relaxed),
-    };
-    if (end.reason != REC_END_NONE)
-        rec_writer_end(writer, atomic_load_explicit(&live->time_ns, memory_order_relaxed), &end);
+    for (int number = 1;; number++) {
+        char stem[256];
+        recovered_stem(header, number, stem, sizeof(stem));
+        snprintf(path, size, "%s/%s.frec", dir, stem);
+        if (number < MAX_ATTEMPTS && access(path, F_OK) == 0)
+            continue;
+        char *meta = recovered_meta(header, number);
+        if (!meta)
+            return rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
+        enum rec_code code = rec_writer_open(writer, dir, stem, meta, strlen(meta), err);
+        free(meta);
+        return code;
+    }
 }
 
-static enum rec_code drain_all(const struct rec_live *live, struct rec_writer *writer, uint64_t *ops,
-                               struct rec_error *err)
+static enum rec_code sync_file(const char *path, struct rec_error *err)
 {
-    size_t bytes = (rec_drain_bytes(live) + 63) & ~(size_t)63;
-    void *memory = aligned_alloc(64, bytes);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool ok = fd >= 0 && fsync(fd) == 0;
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    return ok ? REC_OK : rec_error_set(err, REC_ERR_IO, path, 0, "%s", strerror(error));
+}
+
+static enum rec_code write_file(const struct rec_job *job, const struct rec_process *process,
+                                const struct rec_live_header *header, const char *dir, char *path,
+                                size_t size, uint64_t *ops, struct rec_error *err)
+{
+    struct rec_writer_config config = {.tick_ns = header->tick_ns};
+    void *memory = aligned_alloc(64, (rec_writer_bytes(&config) + 63) & ~(size_t)63);
     if (!memory)
         return rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
-    memset(memory, 0, bytes);
-    struct rec_drain *drain = rec_drain_init(memory, live);
-    struct rec_drain_result result;
-    /* Times in the file are those of the process: its last sign of life. */
-    uint64_t last = atomic_load_explicit(&live->header->alive_ns, memory_order_relaxed);
-    enum rec_code code;
-    do {
-        code = rec_drain_step(drain, writer, last ? last : now_ns(), false, true, &result, err);
-        *ops += result.ops;
-    } while (code == REC_OK && result.ops > 0);
-    free(memory);
-    return code;
-}
-
-static enum rec_code write_file(const struct rec_live *live, const char *dir, const char *stem, uint64_t *ops,
-                                struct rec_error *err)
-{
-    struct rec_writer_config config = {.tick_ns = live->header->tick_ns};
-    size_t bytes = (rec_writer_bytes(&config) + 63) & ~(size_t)63;
-    void *memory = aligned_alloc(64, bytes);
-    char *meta = recovered_meta(live->header);
-    enum rec_code code = memory && meta ? REC_OK : rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
+    struct rec_writer *writer = rec_writer_init(memory, &config);
+    enum rec_code code = open_file(writer, header, dir, path, size, err);
     if (code == REC_OK) {
-        struct rec_writer *writer = rec_writer_init(memory, &config);
-        code = rec_writer_open(writer, dir, stem, meta, strlen(meta), err);
-        if (code == REC_OK) {
-            code = drain_all(live, writer, ops, err);
-            write_end(writer, live->header);
-            enum rec_code closed = rec_writer_close(writer, code == REC_OK ? err : NULL);
-            code = code == REC_OK ? closed : code;
-        }
+        code = copy_all(job, process, writer, ops, err);
+        enum rec_code closed = rec_writer_close(writer, code == REC_OK ? err : NULL);
+        code = code == REC_OK ? closed : code;
+        if (code == REC_OK)
+            code = sync_file(path, err);
+        if (code != REC_OK)
+            unlink(path);
     }
     free(memory);
-    free(meta);
     return code;
 }
 
@@ -129,6 +261,29 @@ static char *target_directory(const struct rec_process *process, const struct re
     return strdup(fallback);
 }
 
+static int recover_mapped(const struct rec_job *job, const struct rec_process *process,
+                          const struct rec_live *live, const char *fallback)
+{
+    struct rec_error err = {0};
+    char path[4096], clean[4096];
+    uint64_t ops = 0;
+    if (rec_live_process_alive(live))
+        return fr_errorf(process->live_path, "process %d still runs; its recorder writes the trace",
+                         (int)live->header->pid);
+    char *dir = target_directory(process, live->header, fallback);
+    if (!dir)
+        return fr_errorf(process->live_path, "no memory");
+    enum rec_code code = write_file(job, process, live->header, dir, path, sizeof(path), &ops, &err);
+    free(dir);
+    if (code != REC_OK)
+        return fr_error(&err);
+    if (unlink(process->live_path) != 0)
+        return fr_errorf(process->live_path, "recovered, but not removed: %s", strerror(errno));
+    out_format("%s: %llu %s recovered\n", fr_clean(clean, sizeof(clean), path), (unsigned long long)ops,
+               ops == 1 ? "call" : "calls");
+    return 0;
+}
+
 /* Two recoveries at once must not write the same thing twice: the region is locked meanwhile. */
 static int lock_region(const char *path)
 {
@@ -140,34 +295,7 @@ static int lock_region(const char *path)
     return -1;
 }
 
-static int recover_mapped(const struct rec_process *process, const struct rec_live *live,
-                          const char *fallback)
-{
-    const char *path = process->live_path;
-    struct rec_error err = {0};
-    char stem[256], clean[4096];
-    uint64_t ops = 0;
-    if (rec_live_process_alive(live))
-        return fr_errorf(path, "process %d still runs; its recorder writes the trace",
-                         (int)live->header->pid);
-    char *dir = target_directory(process, live->header, fallback);
-    if (!dir)
-        return fr_errorf(path, "no memory");
-    recovered_stem(live->header, stem, sizeof(stem));
-    enum rec_code code = write_file(live, dir, stem, &ops, &err);
-    int status = 0;
-    if (code != REC_OK)
-        status = fr_error(&err);
-    else if (unlink(path) != 0)
-        status = fr_errorf(path, "recovered, but not removed: %s", strerror(errno));
-    else
-        out_format("%s/%s.frec: %llu %s recovered\n", fr_clean(clean, sizeof(clean), dir), stem,
-                   (unsigned long long)ops, ops == 1 ? "call" : "calls");
-    free(dir);
-    return status;
-}
-
-static int recover_process(const struct rec_process *process, const char *fallback)
+static int recover_process(const struct rec_job *job, const struct rec_process *process, const char *fallback)
 {
     struct rec_live live;
     struct rec_error err = {0};
@@ -175,10 +303,10 @@ static int recover_process(const struct rec_process *process, const char *fallba
     if (lock < 0)
         return fr_errorf(process->live_path, "gone, or somebody else is recovering it");
     int status;
-    if (rec_live_map(process->live_path, true, &live, &err) != REC_OK) {
+    if (rec_live_map(process->live_path, false, &live, &err) != REC_OK) {
         status = fr_error(&err);
     } else {
-        status = recover_mapped(process, &live, fallback);
+        status = recover_mapped(job, process, &live, fallback);
         rec_live_unmap(&live);
     }
     close(lock);
@@ -199,7 +327,7 @@ static int recover_job(const struct dump_options *options, const char *job_id, s
         if (!processes[i]->has_live)
             continue;
         ++*found;
-        int result = recover_process(processes[i], options->paths[0]);
+        int result = recover_process(job, processes[i], options->paths[0]);
         status = result > status ? result : status;
     }
     rec_job_close(job);

@@ -125,7 +125,7 @@ static enum rec_code take_file(struct finder *f, const char *path, uint64_t only
     }
     struct job_meta meta;
     job_meta_parse(rec_reader_meta(reader), &meta);
-    uint32_t number = meta.recovered ? UINT32_MAX : rec_reader_part(reader);
+    uint32_t number = meta.recovered ? JOB_RECOVERED_PART + meta.recovered : rec_reader_part(reader);
     rec_reader_close(reader);
     if (only && meta.proc_uid != only)
         return REC_OK;

@@ -74,7 +74,7 @@ void job_lines_free(struct job_lines *lines);
 
 struct job_meta {
     bool valid;
-    bool recovered; /* written from the live region after the process's end: comes behind every part */
+    uint32_t recovered; /* n-th file written from the live region after the end; 0 = by the process */
     char host[128];
     char boot_id[40];
     char exe[256];
@@ -98,6 +98,8 @@ struct job_part {
     char *path;
     uint32_t number;
 };
+
+#define JOB_RECOVERED_PART (UINT32_MAX - 1000) /* numbers above are recovered files: behind all others */
 
 /* One process's traces, as found. */
 struct job_source {

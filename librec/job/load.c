@@ -469,7 +469,8 @@ static enum rec_code finish(struct job_process *process, const struct rec_scan *
     settle_members(process);
     process->pub.has_file = process->files_read > 0;
     /* Parts begin at 0; the oldest ones go first. */
-    if (process->source.nparts && process->source.parts[0].number > 0)
+    uint32_t first = process->source.nparts ? process->source.parts[0].number : 0;
+    if (first > 0 && first < JOB_RECOVERED_PART)
         process->pub.rotated = true;
     sum_losses(process);
     if (process->pub.unaccounted)

@@ -42,7 +42,7 @@ void job_meta_parse(const char *text, struct job_meta *meta)
     *meta = (struct job_meta){.rank = -1, .world_size = -1, .local_rank = -1, .pid = -1};
     json_t *root = json_loads(text, 0, NULL);
     meta->valid = json_is_object(root);
-    meta->recovered = json_is_true(json_object_get(root, "recovered"));
+    meta->recovered = (uint32_t)number_or(root, "recovered", 1000, 0);
     take_string(root, "host", meta->host, sizeof(meta->host));
     take_string(root, "boot_id", meta->boot_id, sizeof(meta->boot_id));
     take_string(root, "exe", meta->exe, sizeof(meta->exe));

@@ -124,18 +124,18 @@ static void process_memberships(struct top_page *page, const struct top_snapshot
 {
     add(page, TUI_BOLD, "Communicators: %u", process->nmembers);
     if (process->nmembers > 0)
-        add(page, TUI_DIM, "  %-24s %-16s %11s %12s %8s %10s %8s", "COMM", "UID", "COMM RANK", "NEXT SEQ",
-            "LAG", "SEND/RECV", "LOST");
+        add(page, TUI_DIM, "  %-16s %9s %10s %7s %10s %6s  %s", "COMM", "COMM RANK", "NEXT SEQ", "LAG",
+            "SEND/RECV", "LOST", "UID");
     for (uint32_t i = 0; i < process->nmembers; i++) {
         const struct top_member *member = &snapshot->members[process->first_member + i];
         char name[64], place[24] = "-";
         top_text_comm(name, sizeof name, member->name, member->uid);
         if (member->comm_rank != REC_ID_NONE)
             snprintf(place, sizeof place, "%u of %u", member->comm_rank, member->nranks);
-        add(page, member->lag > 0 ? TUI_WARN : TUI_NORMAL, "  %-24s %016llx %11s %12llu %8llu %10llu %8llu",
-            name, (unsigned long long)member->uid, place, (unsigned long long)member->next_seq,
-            (unsigned long long)member->lag, (unsigned long long)member->p2p,
-            (unsigned long long)member->lost);
+        add(page, member->lag > 0 ? TUI_WARN : TUI_NORMAL, "  %-16s %9s %10llu %7llu %10llu %6llu  %016llx",
+            name, place, (unsigned long long)member->next_seq, (unsigned long long)member->lag,
+            (unsigned long long)member->p2p, (unsigned long long)member->lost,
+            (unsigned long long)member->uid);
         if (member->async_error != 0) {
             const char *error = rec_result_name(member->async_error);
             add(page, TUI_BAD, "    asynchronous error: %s", error != NULL ? error : "unknown");
@@ -159,7 +159,7 @@ static void fill_process(struct top_page *page, const struct top_snapshot *snaps
     add(page, TUI_NORMAL, "Program:   %s", process->exe);
     add(page, TUI_NORMAL, "Job:       %s%s%s", process->job, process->restart[0] != '\0' ? ", restart " : "",
         process->restart);
-    add(page, TUI_NORMAL, "Records to: %s", process->frec_dir);
+    add(page, TUI_NORMAL, "Trace in:  %s", process->frec_dir);
     add(page, TUI_NORMAL, "Started %s ago, last sign of life %s ago, last NCCL call %s ago", start, alive,
         call);
     add(page, TUI_NORMAL, "Calls: %llu, %s/s, %s bytes/s", (unsigned long long)process->ops, ops, bytes);

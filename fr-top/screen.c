@@ -118,18 +118,21 @@ static int put_worry(int y, int x, const char *label, uint64_t value, enum tui_s
 static void draw_job_line(const struct screen *screen, int y, int x)
 {
     const struct top_snapshot *snapshot = screen->snapshot;
-    int cells = tui_say(y, x, TUI_METER_LABEL, "Job: ");
-    cells += tui_say(y, x + cells, TUI_BOLD, "%s", snapshot->nprocesses > 0 ? snapshot->job : "-");
     uint64_t start = UINT64_MAX;
     for (uint32_t i = 0; i < snapshot->nprocesses; i++) {
         if (snapshot->processes[i].start_ns != 0 && snapshot->processes[i].start_ns < start)
             start = snapshot->processes[i].start_ns;
     }
-    if (start < snapshot->now_ns) {
-        char age[16];
+    char age[16] = "";
+    if (start < snapshot->now_ns)
         top_text_age(age, sizeof age, snapshot->now_ns - start);
-        tui_say(y, x + cells, TUI_NORMAL, ", started %s ago", age);
-    }
+    const char *job = snapshot->nprocesses > 0 ? snapshot->job : "-";
+    int cells = (int)tui_text_cells(job, tui_utf8());
+    x += tui_say(y, x, TUI_METER_LABEL, "Job: ");
+    int room = tui_columns() - x - (int)strlen(age) - 5;
+    tui_put(y, x, cells < room ? cells : room, TUI_BOLD, TUI_LEFT, job);
+    if (age[0] != '\0')
+        tui_say(y, x + (cells < room ? cells : room), TUI_NORMAL, ", up %s", age);
 }
 
 static void draw_counts_line(const struct screen *screen, int y, int x)
@@ -174,6 +177,22 @@ static void draw_tabs(struct screen *screen, int y)
                 v < TOP_TABLES ? top_views[v].name : "History");
 }
 
+/* What the marks of the history view mean. */
+static void draw_legend(int y)
+{
+    int x = 1;
+    for (unsigned i = 0; i < TOP_STATES && x < tui_columns(); i++) {
+        enum top_state state = (enum top_state)(TOP_STATES - 1 - i);
+        struct tui_mark mark = top_state_mark(state);
+        char glyph[8];
+        if (state == TOP_CRASHED)
+            continue; /* shares its mark with dead */
+        glyph[tui_utf8_put(glyph, sizeof glyph - 1, tui_utf8() ? mark.glyph : mark.ascii)] = '\0';
+        x += tui_say(y, x, mark.style, "%s", glyph) + 1;
+        x += tui_say(y, x, TUI_NORMAL, "%s", top_state_name(state)) + 1;
+    }
+}
+
 /* Returns the lines used. What does not fit is left out, the most important last. */
 static int draw_header(struct screen *screen, int rows, int columns)
 {
@@ -189,7 +208,7 @@ static int draw_header(struct screen *screen, int rows, int columns)
     int left = wide ? half : columns;
     draw_ranks_meter(screen, y, 1, left - 1);
     draw_rate(&screen->ops, y + 1, 1, left - 1, "Ops/s");
-    draw_rate(&screen->bytes, y + 2, 1, left - 1, "Byt/s");
+    draw_rate(&screen->bytes, y + 2, 1, left - 1, "B/s  ");
     if (wide) {
         draw_job_line(screen, y, half + 2);
         draw_counts_line(screen, y + 1, half + 2);
@@ -200,9 +219,15 @@ static int draw_header(struct screen *screen, int rows, int columns)
         draw_oldest_line(screen, y + 4, 1);
         y += 5;
     }
-    if (rows >= 18)
-        draw_tabs(screen, ++y - (rows >= 20 ? 0 : 1));
-    return rows >= 20 ? y + 1 : y;
+    if (rows < 18)
+        return y;
+    if (rows >= 20 || screen->view == VIEW_HISTORY) {
+        if (screen->view == VIEW_HISTORY)
+            draw_legend(y);
+        y++;
+    }
+    draw_tabs(screen, y);
+    return y + 1;
 }
 
 static void draw_nothing(const struct screen *screen, int y)
@@ -289,14 +314,19 @@ static void open_details(struct screen *screen)
                        about_comm ? "Communicator" : "Process");
 }
 
-static void sort_ranks(struct screen *screen, const char *name)
+static void sort_by(struct tui_table *table, const char *name)
 {
     const struct tui_column *columns;
-    unsigned count = tui_table_columns(screen->tables[TOP_VIEW_RANKS], &columns);
+    unsigned count = tui_table_columns(table, &columns);
     for (unsigned c = 0; c < count; c++) {
         if (strcmp(columns[c].name, name) == 0)
-            tui_table_sort(screen->tables[TOP_VIEW_RANKS], c, columns[c].numeric && !columns[c].rising);
+            tui_table_sort(table, c, columns[c].numeric && !columns[c].rising);
     }
+}
+
+static void sort_ranks(struct screen *screen, const char *name)
+{
+    sort_by(screen->tables[TOP_VIEW_RANKS], name);
     show_view(screen, TOP_VIEW_RANKS);
 }
 
@@ -383,6 +413,7 @@ static bool set_up(struct screen *screen)
     screen->shell.notes = notes;
     screen->shell.keymap = (struct tui_keymap){
         .own = bindings, .nown = sizeof bindings / sizeof bindings[0], .table = true, .pause = true};
+    sort_by(screen->tables[TOP_VIEW_COMMS], "AGE"); /* the oldest first: what the others were made from */
     show_view(screen, TOP_VIEW_RANKS);
     return true;
 }
@@ -393,7 +424,9 @@ int top_screen_run(struct top_watch *watch, const struct top_screen_options *opt
     struct tui_options terminal = {.mono = options->mono, .ascii = options->ascii};
     char reason[256];
     int signo = 0;
-    screen = (struct screen){.watch = watch, .options = options};
+    static const struct top_snapshot nothing = {.oldest = TOP_NONE};
+    screen = (struct screen){.watch = watch, .options = options, .snapshot = &nothing};
+    screen.data.snapshot = &nothing;
     if (!set_up(&screen))
         return fr_error(&screen.error);
     if (!tui_open(&terminal, reason, sizeof reason))

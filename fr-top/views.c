@@ -122,22 +122,36 @@ enum {
     R_JOB
 };
 static const struct tui_column rank_columns[] = {
-    [R_RANK] = {"RANK", "place in the job; ~ = inferred from the communicator", 5, 7, 16, true, true},
-    [R_HOST] = {"HOST", "where it runs", 9, 40, 0, false, false},
-    [R_STATE] = {"STATE", "worst first", 8, 0, 0, true, true},
-    [R_OP] = {"OP", "the oldest call inside NCCL, else the last one", 13, 24, 0, false, false},
-    [R_FOR] = {"FOR", "how long inside, or since it returned", 6, 0, 0, true, false},
-    [R_COMM] = {"COMM", "communicator of that call", 8, 32, 0, false, false},
-    [R_SEQ] = {"SEQ", "its place in the communicator", 7, 10, 0, true, false},
-    [R_LAG] = {"LAG", "calls behind the foremost member", 5, 6, 0, true, false},
-    [R_OPS] = {"OPS/S", "calls per second", 6, 7, 0, true, false},
-    [R_LOST] = {"LOST", "calls that could not be recorded", 4, 7, 0, true, false},
-    [R_BYTES] = {"B/S", "bytes per second given to NCCL", 6, 7, 0, true, false},
-    [R_OPEN] = {"OPEN", "calls inside NCCL now, over all threads", 4, 0, 0, true, false},
-    [R_PID] = {"PID", "process id", 8, 0, 0, true, true},
-    [R_END] = {"END", "how it ended", 10, 48, 0, false, false},
-    [R_JOB] = {"JOB", "id of the job", 8, 48, 0, false, false},
+    [R_RANK] = {"RANK", "place in the job; ~ = inferred from the communicator", .width = 5, .max_width = 7,
+                .tree_width = 16, .numeric = true, .rising = true},
+    [R_HOST] = {"HOST", "where it runs", .width = 9, .max_width = 40},
+    [R_STATE] = {"STATE", "worst first", .width = 8, .numeric = true, .rising = true, .left = true},
+    [R_OP] = {"OP", "the oldest call inside NCCL, else the last one", .width = 13, .max_width = 24},
+    [R_FOR] = {"FOR", "how long inside, or since it returned", .width = 6, .numeric = true},
+    [R_COMM] = {"COMM", "communicator of that call", .width = 8, .max_width = 32},
+    [R_SEQ] = {"SEQ", "its place in the communicator", .width = 7, .max_width = 10, .numeric = true},
+    [R_LAG] = {"LAG", "calls behind the foremost member", .width = 5, .max_width = 6, .numeric = true},
+    [R_OPS] = {"OPS/S", "calls per second", .width = 6, .max_width = 7, .numeric = true},
+    [R_LOST] = {"LOST", "calls that could not be recorded", .width = 4, .max_width = 7, .numeric = true},
+    [R_BYTES] = {"B/S", "bytes per second given to NCCL", .width = 6, .max_width = 7, .numeric = true},
+    [R_OPEN] = {"OPEN", "calls inside NCCL now, over all threads", .width = 4, .numeric = true},
+    [R_PID] = {"PID", "process id", .width = 8, .numeric = true, .rising = true},
+    [R_END] = {"END", "how it ended", .width = 10, .max_width = 48},
+    [R_JOB] = {"JOB", "id of the job", .width = 8, .max_width = 48},
 };
+
+/* Jobs one after the other, ranks in each; a process without a rank sorts last. */
+static double rank_order(const struct top_snapshot *snapshot, const struct top_process *process)
+{
+    uint32_t job = 0;
+    if (process->rank < 0)
+        return NAN;
+    if (snapshot->njobs > 1) {
+        for (const struct top_process *p = snapshot->processes; p < process; p++)
+            job += strcmp(p[0].job, p[1].job) != 0;
+    }
+    return job * 4294967296.0 + process->rank;
+}
 
 static void process_cell(const struct top_snapshot *snapshot, const struct top_process *process,
                          unsigned column, struct tui_cell *cell)
@@ -148,7 +162,7 @@ static void process_cell(const struct top_snapshot *snapshot, const struct top_p
     switch (column) {
     case R_RANK:
         top_text_rank(cell->text, sizeof cell->text, process);
-        cell->number = process->rank >= 0 ? (double)process->rank : (double)NAN;
+        cell->number = rank_order(snapshot, process);
         break;
     case R_HOST:
         put_text(cell, process->host);
@@ -281,17 +295,17 @@ static void rank_cell(void *context, size_t row, unsigned column, struct tui_cel
 
 enum { C_COMM, C_RANKS, C_FRONT, C_SPREAD, C_LAGGING, C_LAST, C_STUCK, C_ENDED, C_AGE, C_MADE, C_UID };
 static const struct tui_column comm_columns[] = {
-    [C_COMM] = {"COMM", "name, or the first half of its uid", 12, 40, 22, false, false},
-    [C_RANKS] = {"RANKS", "members seen, of how many", 9, 12, 0, true, false},
-    [C_FRONT] = {"FRONT", "seq of the foremost member", 8, 12, 0, true, false},
-    [C_SPREAD] = {"SPREAD", "calls between the foremost and the last", 7, 0, 0, true, false},
-    [C_LAGGING] = {"BEHIND", "members behind the front", 6, 0, 0, true, false},
-    [C_LAST] = {"LAST", "rank that is farthest behind", 6, 0, 0, true, true},
-    [C_STUCK] = {"STALL", "members late or stalled", 5, 0, 0, true, false},
-    [C_ENDED] = {"ENDED", "members that ended", 5, 0, 0, true, false},
-    [C_AGE] = {"AGE", "since it was made", 6, 0, 0, true, false},
-    [C_MADE] = {"MADE BY", "the call that made it", 12, 22, 0, false, false},
-    [C_UID] = {"UID", "equal on all members", 16, 0, 0, false, false},
+    [C_COMM] = {"COMM", "name, or the first half of its uid", .width = 12, .max_width = 40, .tree_width = 22},
+    [C_RANKS] = {"RANKS", "members seen, of how many", .width = 9, .max_width = 12, .numeric = true},
+    [C_FRONT] = {"FRONT", "seq of the foremost member", .width = 8, .max_width = 12, .numeric = true},
+    [C_SPREAD] = {"SPREAD", "calls between the foremost and the last", .width = 7, .numeric = true},
+    [C_LAGGING] = {"BEHIND", "members behind the front", .width = 6, .numeric = true},
+    [C_LAST] = {"LAST", "rank that is farthest behind", .width = 6, .numeric = true, .rising = true},
+    [C_STUCK] = {"STALL", "members late or stalled", .width = 5, .numeric = true},
+    [C_ENDED] = {"ENDED", "members that ended", .width = 5, .numeric = true},
+    [C_AGE] = {"AGE", "since it was made", .width = 6, .numeric = true},
+    [C_MADE] = {"MADE BY", "the call that made it", .width = 12, .max_width = 22},
+    [C_UID] = {"UID", "equal on all members", .width = 16},
 };
 
 /* The member that is farthest behind; TOP_NONE when all are level. */
@@ -419,16 +433,16 @@ static void comm_cell(void *context, size_t row, unsigned column, struct tui_cel
 
 enum { H_HOST, H_RANKS, H_UP, H_STUCK, H_ENDED, H_LAG, H_OPS, H_BYTES, H_LOST, H_OLDEST };
 static const struct tui_column host_columns[] = {
-    [H_HOST] = {"HOST", "where ranks run", 20, 60, 0, false, false},
-    [H_RANKS] = {"RANKS", "processes seen", 6, 0, 0, true, false},
-    [H_UP] = {"UP", "running", 5, 0, 0, true, false},
-    [H_STUCK] = {"STALL", "late or stalled", 5, 0, 0, true, false},
-    [H_ENDED] = {"ENDED", "ended, well or not", 5, 0, 0, true, false},
-    [H_LAG] = {"LAG", "largest of its ranks", 6, 0, 0, true, false},
-    [H_OPS] = {"OPS/S", "calls per second", 7, 0, 0, true, false},
-    [H_BYTES] = {"B/S", "bytes per second given to NCCL", 7, 0, 0, true, false},
-    [H_LOST] = {"LOST", "calls that could not be recorded", 6, 0, 0, true, false},
-    [H_OLDEST] = {"OLDEST", "age of the oldest call inside NCCL", 6, 0, 0, true, false},
+    [H_HOST] = {"HOST", "where ranks run", .width = 20, .max_width = 60},
+    [H_RANKS] = {"RANKS", "processes seen", .width = 6, .numeric = true},
+    [H_UP] = {"UP", "running", .width = 5, .numeric = true},
+    [H_STUCK] = {"STALL", "late or stalled", .width = 5, .numeric = true},
+    [H_ENDED] = {"ENDED", "ended, well or not", .width = 5, .numeric = true},
+    [H_LAG] = {"LAG", "largest of its ranks", .width = 6, .numeric = true},
+    [H_OPS] = {"OPS/S", "calls per second", .width = 7, .numeric = true},
+    [H_BYTES] = {"B/S", "bytes per second given to NCCL", .width = 7, .numeric = true},
+    [H_LOST] = {"LOST", "calls that could not be recorded", .width = 6, .numeric = true},
+    [H_OLDEST] = {"OLDEST", "age of the oldest call inside NCCL", .width = 6, .numeric = true},
 };
 
 static void host_row_cell(const struct top_snapshot *snapshot, const struct top_host *host, unsigned column,

@@ -116,6 +116,17 @@ static void draw_prompt(const struct tui_shell *shell)
         tui_put(y, x + room - note, note, TUI_BAD, TUI_LEFT, " not found");
 }
 
+/* Labels that tell the state, as htop's do. */
+static const char *bar_label(const struct tui_shell *shell, const struct tui_bar_item *item)
+{
+    if (shell->table != NULL && item->command == TUI_FILTER &&
+        tui_table_filter_words(shell->table)[0] != '\0')
+        return "FILTER";
+    if (shell->table != NULL && item->command == TUI_TREE && tui_table_is_tree(shell->table))
+        return "List";
+    return item->label;
+}
+
 static void draw_bar(const struct tui_shell *shell)
 {
     int y = shell->bar_y, end = 0;
@@ -132,18 +143,17 @@ static void draw_bar(const struct tui_shell *shell)
         for (size_t i = 0; i < n; i++) {
             int key = tui_say(y, items[i].start, TUI_BAR_KEY, "F%d", items[i].fkey);
             end = items[i].start + items[i].width;
-            tui_put(y, items[i].start + key, items[i].width - key, TUI_BAR_LABEL, TUI_LEFT, items[i].label);
+            tui_put(y, items[i].start + key, items[i].width - key, TUI_BAR_LABEL, TUI_LEFT,
+                    bar_label(shell, &items[i]));
         }
     }
-    char text[sizeof shell->status + 192];
-    const char *filter = shell->table != NULL ? tui_table_filter_words(shell->table) : "";
-    snprintf(text, sizeof text, "%s%s%s%s%s%s%s", shell->paused ? "PAUSED " : "",
+    char text[sizeof shell->status + 32];
+    snprintf(text, sizeof text, "%s%s%s%s", shell->paused ? "PAUSED " : "",
              shell->table != NULL && tui_table_follows(shell->table) ? "FOLLOW " : "",
-             filter[0] != '\0' ? "FILTER: " : "", filter, filter[0] != '\0' ? " " : "",
              shell->not_found ? "not found " : "", shell->status);
     int room = tui_columns() - end - 1;
-    if (room > 4)
-        tui_put(y, end + 1, room, TUI_BOLD, TUI_RIGHT, text);
+    if (room > 5)
+        tui_put(y, end + 1, room, TUI_BOLD, TUI_LEFT, text);
     else if (shell->paused)
         tui_put(y, tui_columns() - 6, 6, TUI_WARN, TUI_LEFT, "PAUSED");
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_DEPTH 31 /* of a tree: one bit of rails each */
+
 /* ---- sets of ids ---- */
 
 static size_t id_place(const struct tui_ids *ids, uint64_t id)
@@ -86,7 +88,7 @@ struct build {
     struct sort_key *keys;
     uint32_t *child, *next; /* first child and next sibling; row + 1, 0 = none; child[rows] = roots */
     uint32_t *parent;       /* row, or `rows` for none */
-    bool *keep;
+    bool *match, *keep;
     char *arena;
     size_t arena_used, arena_size;
     size_t rows;
@@ -161,17 +163,28 @@ static void find_parents(struct build *build)
     }
 }
 
-/* A flat list shows the rows without a parent; a tree keeps the ancestors of what the filter keeps. */
+/*
+ * A flat list shows the rows without a parent. A tree keeps what the filter matches, with
+ * everything below it and the way up to the root. The bound on depth also ends cycles.
+ */
 static void apply_filter(struct build *build)
 {
     const struct tui_table *table = build->table;
     for (size_t row = 0; row < build->rows; row++) {
-        if (!table->tree && build->parent[row] != build->rows)
-            continue;
-        if (table->filter[0] != '\0' && !row_matches(table, row, table->filter))
-            continue;
+        bool shown = table->tree || build->parent[row] == build->rows;
+        build->match[row] = shown && (table->filter[0] == '\0' || row_matches(table, row, table->filter));
+    }
+    for (size_t row = 0; row < build->rows; row++) {
+        bool keep = build->match[row];
         size_t at = row;
-        for (size_t guard = 0; at < build->rows && !build->keep[at] && guard <= build->rows; guard++) {
+        for (int depth = 0; table->tree && !keep && depth < MAX_DEPTH; depth++) {
+            at = build->parent[at];
+            if (at == build->rows)
+                break;
+            keep = build->match[at];
+        }
+        at = row;
+        for (int depth = 0; keep && at < build->rows && !build->keep[at] && depth <= MAX_DEPTH; depth++) {
             build->keep[at] = true;
             at = table->tree ? build->parent[at] : build->rows;
         }
@@ -213,7 +226,7 @@ static void lay_out_lines(struct build *build)
                                        .parent = child != 0,
                                        .last = build->next[row] == 0,
                                        .open = child != 0 && is_open(table, row)};
-        if (line->open && depth < 31) {
+        if (line->open && depth < MAX_DEPTH) {
             if (!line->last)
                 rails |= 1u << depth;
             depth++;
@@ -238,8 +251,10 @@ static bool allocate(struct build *build)
     build->next = calloc(n, sizeof *build->next);
     build->parent = calloc(n, sizeof *build->parent);
     build->keep = calloc(n, sizeof *build->keep);
+    build->match = calloc(n, sizeof *build->match);
     build->lines = calloc(n, sizeof *build->lines);
-    return build->keys && build->child && build->next && build->parent && build->keep && build->lines;
+    return build->keys && build->child && build->next && build->parent && build->keep && build->match &&
+           build->lines;
 }
 
 static void release(struct build *build)
@@ -249,6 +264,7 @@ static void release(struct build *build)
     free(build->next);
     free(build->parent);
     free(build->keep);
+    free(build->match);
     free(build->arena);
     free(build->lines);
 }

@@ -29,8 +29,9 @@ struct tui_column {
     int width;        /* cells, at least */
     int max_width;    /* takes spare room up to this; 0 = does not grow */
     int tree_width;   /* at least this while the table is a tree; 0 = width */
-    bool numeric;     /* right-aligned, sorts by number, large ones first */
+    bool numeric;     /* sorts by number, large ones first, and stands at the right */
     bool rising;      /* numeric, but small ones first */
+    bool left;        /* numeric, but stands at the left */
 };
 
 struct tui_source {

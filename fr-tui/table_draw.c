@@ -40,6 +40,11 @@ static void put_scrolled(const struct tui_table *table, int y, int fixed, int at
         tui_put_part(y, table->place.x + x + skip, width, skip, cells, style, align, text);
 }
 
+static enum tui_align align_of(const struct tui_column *column)
+{
+    return column->numeric && !column->left ? TUI_RIGHT : TUI_LEFT;
+}
+
 static void draw_heading(const struct tui_table *table)
 {
     struct tui_rect place = table->place;
@@ -54,7 +59,7 @@ static void draw_heading(const struct tui_table *table)
             arrow = table->descending ? (tui_utf8() ? "\u25bd" : "v") : (tui_utf8() ? "\u25b3" : "^");
         snprintf(text, sizeof text, "%s%s", column->name, arrow);
         enum tui_style style = sorted ? TUI_COLUMN_SORT : TUI_COLUMN;
-        enum tui_align align = column->numeric ? TUI_RIGHT : TUI_LEFT;
+        enum tui_align align = align_of(column);
         if (c == 0)
             tui_put(place.y, place.x, table->widths[0] < place.width ? table->widths[0] : place.width, style,
                     align, text);
@@ -97,7 +102,7 @@ static void draw_line(const struct tui_table *table, int y, size_t index, bool f
         struct tui_cell cell = {.number = NAN, .style = TUI_NORMAL};
         table->source->cell(table->context, line->row, c, &cell);
         enum tui_style style = selected ? whole : tagged ? TUI_TAGGED : cell.style;
-        enum tui_align align = table->columns[c].numeric ? TUI_RIGHT : TUI_LEFT;
+        enum tui_align align = align_of(&table->columns[c]);
         int width = table->widths[c];
         if (c > 0) {
             put_scrolled(table, y, table->widths[0], at, width, style, align, cell.text);

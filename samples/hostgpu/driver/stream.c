@@ -100,17 +100,16 @@ CUresult cuEventDestroy_v2(CUevent event)
 }
 HG_ALIAS(cuEventDestroy, cuEventDestroy_v2);
 
-CUresult cuEventRecord(CUevent event, CUstream handle)
+CUresult cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned flags)
 {
     CUstream stream;
     CUresult result = resolve(handle, &stream);
-    return result == CUDA_SUCCESS ? hg_event_record(event, stream) : result;
+    return result == CUDA_SUCCESS ? hg_event_record(event, stream, flags) : result;
 }
 
-CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags)
+CUresult cuEventRecord(CUevent event, CUstream stream)
 {
-    (void)flags;
-    return cuEventRecord(event, stream);
+    return cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_DEFAULT);
 }
 
 CUresult cuEventQuery(CUevent event)

@@ -66,7 +66,7 @@ CUresult hg_submit_copy(CUstream stream, void *dst, const void *src, size_t byte
 CUresult hg_submit_fill(CUstream stream, void *dst, unsigned value, unsigned width, size_t count);
 CUresult hg_submit_call(CUstream stream, void (*function)(void *), void *user);
 CUresult hg_submit_wait(CUstream stream, struct hg_fence *fence);
-/* A fence at the stream's present end, NULL without memory. The caller owns one reference. */
+/* A fence at the stream's present end, the caller's; NULL without memory or while the stream is captured. */
 struct hg_fence *hg_submit_fence(CUstream stream);
 
 /* ---- Devices ---- */
@@ -99,11 +99,37 @@ uint64_t hg_stream_id(CUstream stream);
 
 CUresult hg_event_create(CUevent *event, unsigned flags);
 CUresult hg_event_destroy(CUevent event);
-CUresult hg_event_record(CUevent event, CUstream stream);
+/* flags: CU_EVENT_RECORD_EXTERNAL makes a captured record happen at each replay. */
+CUresult hg_event_record(CUevent event, CUstream stream, unsigned flags);
 CUresult hg_event_query(CUevent event);
 CUresult hg_event_synchronize(CUevent event);
 CUresult hg_event_elapsed_ms(float *ms, CUevent start, CUevent end);
 CUresult hg_stream_wait_event(CUstream stream, CUevent event);
+
+/* ---- Graphs ----
+ *
+ * While a stream is captured, hg_submit appends to a graph instead of the queue, and nothing runs. A graph
+ * replays its work one after another, in the order of the calls that captured it. A stream that waits for an
+ * event recorded in a captured stream joins the capture. */
+
+/* CUDA_ERROR_ILLEGAL_STATE if the stream is captured already. */
+CUresult hg_capture_begin(CUstream stream);
+/* Ends the capture on all streams that joined it. The caller owns the graph. */
+CUresult hg_capture_end(CUstream stream, CUgraph *graph);
+/* Whether the stream is captured; if so, *id names the capture and *graph what it has so far. Both may be
+ * NULL. */
+bool hg_capture_info(CUstream stream, uint64_t *id, CUgraph *graph);
+/* Lets a stream join the capture of another. */
+CUresult hg_capture_join(CUstream stream, uint64_t id);
+
+CUresult hg_graph_new(CUgraph *graph);
+void hg_graph_free(CUgraph graph);
+size_t hg_graph_size(CUgraph graph);
+/* An executable graph keeps the work of the graph it was made from. */
+CUresult hg_graph_instantiate(CUgraphExec *exec, CUgraph graph);
+CUresult hg_graph_update(CUgraphExec exec, CUgraph graph);
+CUresult hg_graph_launch(CUgraphExec exec, CUstream stream);
+void hg_graph_exec_free(CUgraphExec exec);
 
 /* ---- Memory ---- */
 

@@ -33,9 +33,8 @@ void hg_fence_signal(struct hg_fence *fence)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    /* A replayed graph signals again: the first time stands. */
     if (hg_fence_done(fence))
-        return;
+        return; /* by an earlier replay of a graph; the first time stands */
     fence->time_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     atomic_store_explicit(&fence->done, 1, memory_order_release);
     hg_futex_wake_all(&fence->done);

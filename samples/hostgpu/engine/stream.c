@@ -208,6 +208,11 @@ static CUresult follow_legacy(struct CUstream_st *s)
 
 CUresult hg_submit(CUstream s, struct hg_work *work)
 {
+    pthread_mutex_lock(&s->lock);
+    bool captured = hg_capture_take(s, work);
+    pthread_mutex_unlock(&s->lock);
+    if (captured)
+        return CUDA_SUCCESS;
     pthread_mutex_lock(&s->device->lock);
     CUresult result = follow_legacy(s);
     if (result == CUDA_SUCCESS)
@@ -226,6 +231,8 @@ CUresult hg_submit_wait(CUstream s, struct hg_fence *fence)
 
 struct hg_fence *hg_submit_fence(CUstream s)
 {
+    if (hg_capture_info(s, NULL, NULL))
+        return NULL; /* a point in a graph is not a point in time */
     struct hg_fence *fence = hg_fence_new();
     struct hg_work *work = fence ? fence_work_new(fence, run_signal) : NULL;
     if (!work || hg_submit(s, work) != CUDA_SUCCESS) {
@@ -335,11 +342,15 @@ CUresult hg_stream_destroy(CUstream s)
 
 CUresult hg_stream_query(CUstream s)
 {
+    if (hg_capture_info(s, NULL, NULL))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return is_pending(s) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 CUresult hg_stream_synchronize(CUstream s)
 {
+    if (hg_capture_info(s, NULL, NULL))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     struct hg_fence *fence = hg_submit_fence(s);
     if (!fence)
         return CUDA_ERROR_OUT_OF_MEMORY;

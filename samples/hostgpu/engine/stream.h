@@ -19,6 +19,7 @@ struct CUstream_st {
     pthread_cond_t filled;
     struct hg_work *head;
     struct hg_work **tail;
+    struct hg_capture *capture; /* NULL unless the stream is captured */
     uint64_t submitted;
     uint64_t completed;
     bool has_worker;
@@ -35,6 +36,10 @@ struct hg_device {
     struct CUstream_st *streams;
     struct CUstream_st *default_stream;
 };
+
+/* Appends to the capture's graph if the stream is captured; false if it is not. Takes ownership only if it
+ * is. Stream lock held. */
+bool hg_capture_take(struct CUstream_st *stream, struct hg_work *work);
 
 /* NULL if there is no such device. */
 struct hg_device *hg_device_get(int index);

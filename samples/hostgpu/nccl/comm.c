@@ -29,6 +29,7 @@ ncclResult_t lab_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t id, co
     c->blocking = c->config.blocking != 0; /* undefined means blocking */
     c->region.fd = -1;
     pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->run_lock, NULL);
     pthread_cond_init(&c->idle, NULL);
     *out = c;
     return ncclSuccess;
@@ -47,6 +48,7 @@ void lab_comm_unref(ncclComm_t c)
     lab_region_unmap(&c->region);
     hg_fence_unref(c->last_done);
     pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->run_lock);
     pthread_cond_destroy(&c->idle);
     free(c->redops);
     free(c->sources);
@@ -87,6 +89,23 @@ void lab_comm_revoke(ncclComm_t c)
     if (atomic_load(&c->is_mapped))
         lab_bell_ring(c, c->rank);
     lab_comm_drain(c);
+}
+
+void lab_comm_count_graph_launch(ncclComm_t c, int change)
+{
+    pthread_mutex_lock(&c->lock);
+    c->graph_launches += change;
+    if (!c->graph_launches)
+        pthread_cond_broadcast(&c->idle);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void lab_comm_wait_graphs(ncclComm_t c)
+{
+    pthread_mutex_lock(&c->lock);
+    while (c->graph_launches)
+        pthread_cond_wait(&c->idle, &c->lock);
+    pthread_mutex_unlock(&c->lock);
 }
 
 void lab_comm_wait_jobs(ncclComm_t c)

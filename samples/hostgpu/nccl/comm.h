@@ -85,6 +85,7 @@ struct ncclComm {
     pthread_mutex_t lock;
     pthread_cond_t idle;        /* no job is running */
     int jobs;                   /* running in the background */
+    int graph_launches;         /* kept in graphs: ncclCommDestroy waits until these are gone */
     CUstream last_stream;       /* of the latest launch; only compared, never used */
     struct hg_fence *last_done; /* of the latest launch */
     unsigned op_count;
@@ -95,7 +96,8 @@ struct ncclComm {
     /* Jobs, one after another. */
     uint64_t host_phase;
 
-    /* Launch side. */
+    /* Launch side. Replays of a graph and launches outside it are ordered by nobody, hence the lock. */
+    pthread_mutex_t run_lock;
     uint64_t phase;                /* barriers passed */
     uint64_t collectives;          /* finished */
     const void **sources;          /* scratch for a fold, one per rank */
@@ -124,6 +126,10 @@ bool lab_comm_is_stopped(const struct ncclComm *comm);
 void lab_comm_abort(ncclComm_t comm);
 /* Ends its operations and returns when they have ended. */
 void lab_comm_revoke(ncclComm_t comm);
+/* Counts a launch that a graph keeps; -1 when the graph lets it go. */
+void lab_comm_count_graph_launch(ncclComm_t comm, int change);
+/* Returns when no graph keeps a launch of the comm. */
+void lab_comm_wait_graphs(ncclComm_t comm);
 /* Returns when no background job is running on the comm. */
 void lab_comm_wait_jobs(ncclComm_t comm);
 /* Returns when the launches made so far are over, as they are soon after an abort. */

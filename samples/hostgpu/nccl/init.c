@@ -311,6 +311,7 @@ ncclResult_t pncclCommDestroy(ncclComm_t comm)
     if (result != ncclSuccess)
         return result;
     /* No barrier: a thread may destroy the ranks of one communicator one after another. */
+    lab_comm_wait_graphs(comm);
     lab_comm_wait_jobs(comm);
     lab_comm_drain(comm);
     lab_comm_unref(comm);

@@ -13,6 +13,7 @@ struct launch {
     size_t ncollectives, np2p;
     struct lab_op *collectives, *p2p;
     bool is_silent, raises_error;
+    bool is_captured; /* lives in a graph and runs at each replay */
 };
 
 static void run_launch(struct hg_work *work)
@@ -26,17 +27,21 @@ static void run_launch(struct hg_work *work)
         atomic_store(&c->async_result, ncclRemoteError);
     if (l->is_silent || l->raises_error)
         lab_hang_until_stopped(c);
+    pthread_mutex_lock(&c->run_lock);
     /* As NCCL does, collectives first, in the order of the calls, then all messages at once. */
     for (size_t i = 0; i < l->ncollectives; i++)
         lab_run_collective(c, &l->collectives[i]);
     if (l->np2p && !lab_comm_is_stopped(c))
         lab_run_p2p(c, l->p2p, l->np2p);
+    pthread_mutex_unlock(&c->run_lock);
     hg_fence_signal(l->done);
 }
 
 static void release_launch(struct hg_work *work)
 {
     struct launch *l = (struct launch *)work;
+    if (l->is_captured)
+        lab_comm_count_graph_launch(l->comm, -1);
     lab_comm_unref(l->comm);
     hg_fence_unref(l->done);
     free(l->collectives);
@@ -158,16 +163,29 @@ static CUresult release_streams(CUstream main, const CUstream *streams, size_t n
     return result;
 }
 
-ncclResult_t lab_launch(ncclComm_t c, const struct lab_op *ops, const CUstream *streams, size_t n)
+/* Into a graph. The other streams of the group join the capture; the graph's order does the rest. */
+static CUresult submit_captured(struct launch *l, uint64_t capture, const CUstream *streams, size_t n)
 {
-    struct launch *l = new_launch(c, ops, n);
-    if (!l)
-        return lab_error(ncclSystemError, "no memory to launch %zu operations", n);
-    struct hg_fence *done = l->done;
-    hg_fence_ref(done);
-    /* Launches of one communicator run in the order of the calls, whatever their streams. */
-    pthread_mutex_lock(&c->lock);
     CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < n && result == CUDA_SUCCESS; i++)
+        result = hg_capture_join(streams[i], capture);
+    if (result != CUDA_SUCCESS) {
+        release_launch(&l->base);
+        return result;
+    }
+    l->is_captured = true;
+    lab_comm_count_graph_launch(l->comm, 1);
+    return hg_submit(streams[0], &l->base);
+}
+
+/* Onto the streams. Launches of one communicator run in the order of the calls, whatever their streams. */
+static CUresult submit_now(struct launch *l, const CUstream *streams, size_t n)
+{
+    struct ncclComm *c = l->comm;
+    struct hg_fence *done = l->done;
+    CUresult result = CUDA_SUCCESS;
+    hg_fence_ref(done);
+    pthread_mutex_lock(&c->lock);
     if (c->last_done && c->last_stream != streams[0])
         result = hg_submit_wait(streams[0], c->last_done);
     if (result == CUDA_SUCCESS)
@@ -185,6 +203,17 @@ ncclResult_t lab_launch(ncclComm_t c, const struct lab_op *ops, const CUstream *
     }
     pthread_mutex_unlock(&c->lock);
     hg_fence_unref(done);
+    return result;
+}
+
+ncclResult_t lab_launch(ncclComm_t c, const struct lab_op *ops, const CUstream *streams, size_t n)
+{
+    struct launch *l = new_launch(c, ops, n);
+    uint64_t capture;
+    if (!l)
+        return lab_error(ncclSystemError, "no memory to launch %zu operations", n);
+    CUresult result = hg_capture_info(streams[0], &capture, NULL) ? submit_captured(l, capture, streams, n)
+                                                                  : submit_now(l, streams, n);
     return result == CUDA_SUCCESS ? ncclSuccess
                                   : lab_error(ncclUnhandledCudaError, "Cuda failure %d", (int)result);
 }

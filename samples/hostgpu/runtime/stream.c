@@ -105,17 +105,16 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return hg_runtime_result(hg_event_destroy(event));
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, unsigned flags)
 {
     CUstream stream;
     cudaError_t error = hg_runtime_stream(handle, &stream);
-    return error == cudaSuccess ? hg_runtime_result(hg_event_record(event, stream)) : error;
+    return error == cudaSuccess ? hg_runtime_result(hg_event_record(event, stream, flags)) : error;
 }
 
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    (void)flags;
-    return cudaEventRecord(event, stream);
+    return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)

@@ -1,0 +1,138 @@
+/* Stream capture and graphs. */
+#include "driver.h"
+
+static _Thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+static CUresult resolve(CUstream handle, CUstream *stream)
+{
+    return hg_stream_resolve(handle, hg_current_device(), stream);
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    if (!mode)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUstreamCaptureMode old = capture_mode;
+    capture_mode = *mode;
+    *mode = old;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode)
+{
+    CUstream stream;
+    (void)mode;
+    if (!handle || handle == CU_STREAM_LEGACY)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    CUresult result = resolve(handle, &stream);
+    return result == CUDA_SUCCESS ? hg_capture_begin(stream) : result;
+}
+
+CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
+{
+    CUstream stream;
+    if (!graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = resolve(handle, &stream);
+    return result == CUDA_SUCCESS ? hg_capture_end(stream, graph) : result;
+}
+
+/* What all versions of the question have in common. Each output may be NULL. */
+static CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph)
+{
+    CUstream stream;
+    uint64_t capture;
+    CUgraph captured;
+    if (!status)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = resolve(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    bool active = hg_capture_info(stream, &capture, &captured);
+    *status = active ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    if (active && id)
+        *id = capture;
+    if (active && graph)
+        *graph = captured;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+    return capture_info(stream, status, NULL, NULL);
+}
+
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id)
+{
+    return capture_info(stream, status, id, NULL);
+}
+
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                   CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
+{
+    if (dependencies)
+        *dependencies = NULL;
+    if (count)
+        *count = 0;
+    return capture_info(stream, status, id, graph);
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                   CUgraph *graph, const CUgraphNode **dependencies,
+                                   const CUgraphEdgeData **edges, size_t *count)
+{
+    if (edges)
+        *edges = NULL;
+    return cuStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count);
+}
+
+CUresult cuGraphCreate(CUgraph *graph, unsigned flags)
+{
+    return graph && !flags ? hg_graph_new(graph) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphDestroy(CUgraph graph)
+{
+    if (!graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    hg_graph_free(graph);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
+{
+    (void)flags;
+    return exec && graph ? hg_graph_instantiate(exec, graph) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
+{
+    if (!exec || !graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (info)
+        *info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_SUCCESS};
+    return hg_graph_update(exec, graph);
+}
+
+CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
+{
+    (void)stream;
+    return exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
+{
+    CUstream stream;
+    if (!exec)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = resolve(handle, &stream);
+    return result == CUDA_SUCCESS ? hg_graph_launch(exec, stream) : result;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec exec)
+{
+    if (!exec)
+        return CUDA_ERROR_INVALID_VALUE;
+    hg_graph_exec_free(exec);
+    return CUDA_SUCCESS;
+}

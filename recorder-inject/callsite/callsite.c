@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "key.h"
 #include "proof.h"
 #include "store.h"
 
@@ -19,8 +20,7 @@ enum mode {
     MODE_OFF = 0, /* not started, or stopped */
     MODE_NATIVE,  /* return addresses only */
     MODE_PENDING, /* Python is there, its layout not proved yet */
-    MODE_CONTENT, /* frames identified by contents */
-    MODE_VERSION, /* frames identified by co_version */
+    MODE_PYTHON,
 };
 
 /*
@@ -33,10 +33,6 @@ enum mode {
 #define SITE_BITS  20
 #define SITE_MASK  ((UINT64_C(1) << SITE_BITS) - 1)
 _Static_assert(CALLSITE_MAX_SITES <= SITE_MASK, "a site number fits into a cache word");
-
-/* Keys that stand for no stack; a real one that happens to be equal is changed. */
-#define KEY_NO_FRAMES UINT64_C(0)
-#define KEY_UNSETTLED UINT64_C(1)
 
 #define DEFAULT_MISSES_PER_SECOND 1000
 #define LOCK_TRIES                200
@@ -51,127 +47,10 @@ static struct {
     struct callsite_config config;
     struct py_api api;
     struct py_layout layout;
+    key_function *key;
     struct store store;
     _Alignas(64) _Atomic uint64_t cache[CACHE_SETS][CACHE_WAYS];
 } state;
-
-/* ---- keys ---- */
-
-#define SALT   UINT64_C(0x9e3779b97f4a7c15)
-#define SECRET UINT64_C(0xd6e8feb86659fd93)
-
-/* Folded 128-bit product: mixes two words in four cycles. */
-static inline uint64_t fold(uint64_t a, uint64_t b)
-{
-    unsigned __int128 product = (unsigned __int128)a * b;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-static inline uint64_t finish_key(uint64_t sum, uint64_t seed)
-{
-    uint64_t key = fold(sum ^ seed, SECRET) ^ sum;
-    return key <= KEY_UNSETTLED ? key + 2 : key;
-}
-
-static inline const char *load_pointer(const char *base, size_t offset)
-{
-    const char *value;
-    memcpy(&value, base + offset, sizeof(value));
-    return value;
-}
-
-static inline uint64_t load_word(const char *base, size_t offset)
-{
-    uint64_t value;
-    memcpy(&value, base + offset, sizeof(value));
-    return value;
-}
-
-static inline uint32_t load_int(const char *base, size_t offset)
-{
-    uint32_t value;
-    memcpy(&value, base + offset, sizeof(value));
-    return value;
-}
-
-/* Other threads may settle the hash of a shared object meanwhile. */
-static inline uint64_t load_hash(const char *object)
-{
-    return __atomic_load_n((const uint64_t *)(const void *)(object + PY_HASH), __ATOMIC_RELAXED);
-}
-
-/*
- * The walks below read without protection what the proof has shown to be there. Each frame adds
- * its own product, salted by its depth, so that no multiplication waits for the one before
- * and the time is that of following the chain.
- */
-static uint64_t key_by_version(const struct py_layout *layout, const char *thread_state, unsigned max)
-{
-    const char *frame = load_pointer(thread_state, layout->ts_frame);
-    if (layout->cframe_frame != PY_NOT_THERE)
-        frame = load_pointer(frame, layout->cframe_frame);
-    const size_t at_code = layout->frame_code, at_previous = layout->frame_previous;
-    const size_t at_instr = layout->frame_instr, at_owner = layout->frame_owner;
-    const size_t at_version = layout->code_version, at_line = layout->code_firstlineno;
-    uint64_t sum = 0, salt = 0;
-    bool settled = true;
-    for (unsigned steps = 2 * max, count = 0; frame != NULL && count < max && steps > 0; steps--) {
-        const char *previous = load_pointer(frame, at_previous);
-        if (frame[at_owner] < PY_OWNER_C) {
-            const char *code = (const char *)((uintptr_t)load_pointer(frame, at_code) & ~PY_TAG_BITS);
-            uint64_t version = load_int(code, at_version);
-            settled &= version != 0;
-            salt += SALT;
-            count++;
-            sum +=
-                fold(load_word(frame, at_instr) ^ salt, (version << 32 | load_int(code, at_line)) ^ SECRET);
-        }
-        frame = previous;
-    }
-    if (salt == 0)
-        return KEY_NO_FRAMES;
-    /* Versions are counted by each interpreter of the process. */
-    return settled ? finish_key(sum, load_word(thread_state, layout->ts_interp)) : KEY_UNSETTLED;
-}
-
-static uint64_t key_by_content(const struct py_layout *layout, const char *thread_state, unsigned max)
-{
-    const char *frame = load_pointer(thread_state, layout->ts_frame);
-    if (layout->cframe_frame != PY_NOT_THERE)
-        frame = load_pointer(frame, layout->cframe_frame);
-    const size_t at_code = layout->frame_code, at_previous = layout->frame_previous;
-    const size_t at_instr = layout->frame_instr;
-    const bool pointer = layout->instr_unit == 0;
-    uint64_t sum = 0, salt = 0;
-    bool settled = true;
-    for (unsigned count = 0; frame != NULL && count < max; count++) {
-        const char *code = load_pointer(frame, at_code);
-        uint64_t offset = pointer ? load_word(frame, at_instr) - (uintptr_t)code : load_int(frame, at_instr);
-        uint64_t file = load_hash(load_pointer(code, layout->code_filename));
-        uint64_t name = load_hash(load_pointer(code, layout->code_name));
-        uint64_t lines = load_hash(load_pointer(code, layout->code_linetable));
-        settled &= (file != UINT64_MAX) & (name != UINT64_MAX) & (lines != UINT64_MAX);
-        salt += SALT;
-        uint64_t place = offset << 32 ^ load_int(code, layout->code_firstlineno);
-        sum += fold(lines ^ salt, file ^ (name << 32 | name >> 32) ^ place * SALT);
-        frame = load_pointer(frame, at_previous);
-    }
-    if (salt == 0)
-        return KEY_NO_FRAMES;
-    return settled ? finish_key(sum, 0) : KEY_UNSETTLED;
-}
-
-static inline uint64_t python_key(unsigned mode, const char *thread_state)
-{
-    unsigned max = atomic_load_explicit(&state.frames, memory_order_relaxed);
-    return mode == MODE_VERSION ? key_by_version(&state.layout, thread_state, max)
-                                : key_by_content(&state.layout, thread_state, max);
-}
-
-static inline uint64_t native_key(const void *return_address)
-{
-    return finish_key(fold((uintptr_t)return_address ^ SALT, SECRET), SALT);
-}
 
 /* ---- cache ---- */
 
@@ -311,18 +190,17 @@ static bool prove(uintptr_t thread_state, unsigned max, struct stack *stack)
     atomic_store_explicit(&header->python, CALLSITE_PYTHON_PROVED, memory_order_release);
     if (!confirm(thread_state, stack))
         return false;
-    atomic_store_explicit(&state.mode, state.layout.by_version ? MODE_VERSION : MODE_CONTENT,
-                          memory_order_release);
+    state.key = key_choose(&state.layout);
+    atomic_store_explicit(&state.mode, MODE_PYTHON, memory_order_release);
     return true;
 }
 
-static uint32_t publish(uint64_t key, uint32_t site)
+/* Caller holds the lock. Passes on the number that the store gave; key KEY_NONE is not cached. */
+static uint32_t remember(uint64_t key, uint32_t site)
 {
-    if (site == 0) {
+    if (site == 0)
         count(&state.store.header->lost_full);
-        return 0;
-    }
-    if (key > KEY_UNSETTLED)
+    else if (key != KEY_NONE)
         cache_insert(key, site);
     return site;
 }
@@ -341,11 +219,11 @@ static uint32_t native_site(const void *return_address)
 {
     if (return_address == NULL)
         return 0;
-    uint64_t key = native_key(return_address);
+    uint64_t key = key_native(return_address);
     uint32_t site = cache_find(key);
     if (site != 0 || !may_miss() || !try_lock())
         return site;
-    site = publish(key, store_native(&state.store, (uintptr_t)return_address));
+    site = remember(key, store_native(&state.store, (uintptr_t)return_address));
     unlock();
     return site;
 }
@@ -361,20 +239,22 @@ static __attribute__((noinline)) uint32_t python_site(char *thread_state, const 
     unsigned max = atomic_load_explicit(&state.frames, memory_order_relaxed);
     unsigned mode = atomic_load_explicit(&state.mode, memory_order_acquire);
     stack.count = 0;
-    bool good = mode > MODE_PENDING && stack_copy(&state.api, &state.layout, ts, max, &stack);
+    bool good = mode == MODE_PYTHON && stack_copy(&state.api, &state.layout, ts, max, &stack);
     if (!try_lock())
         return 0;
-    if (mode > MODE_PENDING && !good)
+    if (mode == MODE_PYTHON && !good)
         python_off(stack.wrong);
     if (atomic_load_explicit(&state.mode, memory_order_relaxed) == MODE_PENDING)
         good = prove(ts, max, &stack);
     else if (good)
         good = confirm(ts, &stack);
-    mode = atomic_load_explicit(&state.mode, memory_order_relaxed);
+    bool python =
+        good && stack.count > 0 && atomic_load_explicit(&state.mode, memory_order_relaxed) == MODE_PYTHON;
     uint32_t site = 0;
-    bool python = good && mode > MODE_PENDING && stack.count > 0;
-    if (python)
-        site = publish(python_key(mode, thread_state), publish_python(&stack));
+    if (python) {
+        uint64_t key = stack.settled ? state.key(&state.layout, thread_state, max) : KEY_NONE;
+        site = remember(key, publish_python(&stack));
+    }
     unlock();
     return python ? site : native_site(return_address);
 }
@@ -424,18 +304,18 @@ uint32_t callsite_capture(const void *return_address)
     /* Not once finalization has begun: it frees the states and frames of other threads. */
     if (mode >= MODE_PENDING && state.api.is_initialized())
         thread_state = state.api.this_thread_state();
-    uint64_t key = KEY_NO_FRAMES;
-    if (thread_state != NULL && mode > MODE_PENDING)
-        key = python_key(mode, thread_state);
-    else if (thread_state != NULL)
-        key = KEY_UNSETTLED;
-    if (key == KEY_UNSETTLED)
-        return slow_path(thread_state, return_address);
-    if (key == KEY_NO_FRAMES) {
+    uint64_t key = KEY_NONE;
+    if (thread_state != NULL) {
+        if (mode == MODE_PENDING)
+            return slow_path(thread_state, return_address);
+        key =
+            state.key(&state.layout, thread_state, atomic_load_explicit(&state.frames, memory_order_relaxed));
+    }
+    if (key == KEY_NONE) {
         if (return_address == NULL)
             return 0;
         thread_state = NULL;
-        key = native_key(return_address);
+        key = key_native(return_address);
     }
     uint32_t site = cache_find(key);
     return site != 0 ? site : slow_path(thread_state, return_address);

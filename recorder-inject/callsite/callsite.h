@@ -54,9 +54,10 @@
 /* ---- the recorder's side ---- */
 
 struct callsite_config {
-    void *memory;               /* zeroed, 64-byte aligned; outlives the recorder's use */
-    size_t bytes;               /* at least CALLSITE_MIN_BYTES, at most 1 GiB */
-    unsigned frames;            /* Python frames per stack, at most CALLSITE_MAX_FRAMES; 0 = no Python */
+    void *memory;    /* zeroed, 64-byte aligned; outlives the recorder's use */
+    size_t bytes;    /* at least CALLSITE_MIN_BYTES, at most 1 GiB */
+    unsigned frames; /* Python frames per stack, hidden ones included; at most CALLSITE_MAX_FRAMES, 0 = no
+                        Python */
     unsigned misses_per_second; /* slow paths allowed; 0 = 1,000. A slow path takes 10 to 50 µs */
     /* Finds a symbol of the process, NULL if there is none: dlsym(RTLD_DEFAULT, name). */
     void *(*lookup)(const char *name);

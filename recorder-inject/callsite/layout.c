@@ -6,140 +6,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/*
- * Offsets as offsetof() gives them for the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7,
- * 3.12.1, 3.13.0 and 3.14.10 on LP64; fixed within a minor version. For 3.13 and later only the
- * size of a code object (to prove that code_version is right), code_version and
- * compact_data are taken from here: the rest is told by the interpreter.
- */
-static const struct py_layout layouts[] = {
-    {
-        .minor = 8,
-        .lines = PY_LINES_LNOTAB,
-        .instr_unit = 1,
-        .ts_interp = 16,
-        .ts_thread = 176,
-        .ts_frame = 24,
-        .cframe_frame = PY_NOT_THERE,
-        .frame_code = 32,
-        .frame_previous = 24,
-        .frame_instr = 104,
-        .frame_owner = PY_NOT_THERE,
-        .code_size = 176,
-        .code_firstlineno = 40,
-        .code_filename = 104,
-        .code_name = 112,
-        .code_linetable = 120,
-        .code_bytecode = 48,
-        .code_version = PY_NOT_THERE,
-        .ascii_data = 48,
-        .compact_data = 72,
-    },
-    {
-        .minor = 9,
-        .lines = PY_LINES_LNOTAB,
-        .instr_unit = 1,
-        .ts_interp = 16,
-        .ts_thread = 176,
-        .ts_frame = 24,
-        .cframe_frame = PY_NOT_THERE,
-        .frame_code = 32,
-        .frame_previous = 24,
-        .frame_instr = 104,
-        .frame_owner = PY_NOT_THERE,
-        .code_size = 176,
-        .code_firstlineno = 40,
-        .code_filename = 104,
-        .code_name = 112,
-        .code_linetable = 120,
-        .code_bytecode = 48,
-        .code_version = PY_NOT_THERE,
-        .ascii_data = 48,
-        .compact_data = 72,
-    },
-    {
-        .minor = 10,
-        .lines = PY_LINES_RANGES,
-        .instr_unit = 2,
-        .ts_interp = 16,
-        .ts_thread = 176,
-        .ts_frame = 24,
-        .cframe_frame = PY_NOT_THERE,
-        .frame_code = 32,
-        .frame_previous = 24,
-        .frame_instr = 96,
-        .frame_owner = PY_NOT_THERE,
-        .code_size = 176,
-        .code_firstlineno = 40,
-        .code_filename = 104,
-        .code_name = 112,
-        .code_linetable = 120,
-        .code_bytecode = 48,
-        .code_version = PY_NOT_THERE,
-        .ascii_data = 48,
-        .compact_data = 72,
-    },
-    {
-        .minor = 11,
-        .lines = PY_LINES_LOCATIONS,
-        .ts_interp = 16,
-        .ts_thread = 152,
-        .ts_frame = 56,
-        .cframe_frame = 8,
-        .frame_code = 32,
-        .frame_previous = 48,
-        .frame_instr = 56,
-        .frame_owner = 69,
-        .code_size = 192,
-        .code_firstlineno = 72,
-        .code_filename = 112,
-        .code_name = 120,
-        .code_linetable = 136,
-        .code_bytecode = 184,
-        .code_version = PY_NOT_THERE,
-        .ascii_data = 48,
-        .compact_data = 72,
-    },
-    {
-        .minor = 12,
-        .lines = PY_LINES_LOCATIONS,
-        .by_version = 1,
-        .ts_interp = 16,
-        .ts_thread = 136,
-        .ts_frame = 56,
-        .cframe_frame = 0,
-        .frame_code = 0,
-        .frame_previous = 8,
-        .frame_instr = 56,
-        .frame_owner = 70,
-        .code_size = 200,
-        .code_firstlineno = 68,
-        .code_filename = 112,
-        .code_name = 120,
-        .code_linetable = 136,
-        .code_bytecode = 192,
-        .code_version = 92,
-        .ascii_data = 40,
-        .compact_data = 56,
-    },
-    {
-        .minor = 13,
-        .lines = PY_LINES_LOCATIONS,
-        .by_version = 1,
-        .cframe_frame = PY_NOT_THERE,
-        .code_size = 208,
-        .code_version = 92,
-        .compact_data = 56,
-    },
-    {
-        .minor = 14,
-        .lines = PY_LINES_LOCATIONS,
-        .by_version = 1,
-        .cframe_frame = PY_NOT_THERE,
-        .code_size = 216,
-        .code_version = 92,
-        .compact_data = 56,
-    },
+#include "layouts.h"
+
+static const struct {
+    uint8_t minor;
+    const struct py_layout *layout;
+} releases[] = {
+    {8, &py_3_8},   {9, &py_3_8},   {10, &py_3_10}, {11, &py_3_11},
+    {12, &py_3_12}, {13, &py_3_13}, {14, &py_3_14},
 };
 
 /* _Py_DebugOffsets at the start of _PyRuntime: 64-bit words; the structures grew in 3.14. */
@@ -206,18 +80,22 @@ bool py_find(struct py_api *api, void *(*lookup)(const char *name))
            api->str_type != 0 && api->bytes_type != 0;
 }
 
-/* Takes the offsets that the interpreter tells about itself; a reason when they make no sense. */
-static const char *take_debug_offsets(const struct py_api *api, struct py_layout *layout)
+/*
+ * Takes the offsets that the interpreter tells about itself; a reason when they make no sense. It
+ * does not tell code_version, code_firsttraceable and compact_data: right when code and str objects have the
+ * size they were measured for.
+ */
+static const char *take_debug_offsets(const struct py_api *api, long minor, struct py_layout *layout)
 {
     const struct debug_words *at = NULL;
     for (size_t i = 0; i < sizeof(debug_words) / sizeof(debug_words[0]); i++)
-        if (debug_words[i].minor == layout->minor)
+        if (debug_words[i].minor == minor)
             at = &debug_words[i];
     uint64_t words[MAX_DEBUG_WORDS];
     if (at == NULL || api->runtime == NULL ||
         !py_peek((uintptr_t)api->runtime, words, at->words * sizeof(words[0])))
         return "no debug offsets";
-    if (memcmp(&words[0], DEBUG_COOKIE, 8) != 0 || words[DEBUG_VERSION] >> 16 != (0x300u | layout->minor))
+    if (memcmp(&words[0], DEBUG_COOKIE, 8) != 0 || words[DEBUG_VERSION] >> 16 != (0x300u | (unsigned)minor))
         return "debug offsets of another version";
     if (words[DEBUG_FREE_THREADED] != 0)
         return "free-threaded build";
@@ -262,16 +140,16 @@ bool py_choose_layout(const struct py_api *api, struct py_layout *layout, char v
     long major = strtol(version, &end, 10);
     long minor = *end == '.' ? strtol(end + 1, NULL, 10) : -1;
     const struct py_layout *known = NULL;
-    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
-        if (major == 3 && layouts[i].minor == minor)
-            known = &layouts[i];
+    for (size_t i = 0; i < sizeof(releases) / sizeof(releases[0]); i++)
+        if (major == 3 && releases[i].minor == minor)
+            known = releases[i].layout;
     const char *why = NULL;
     if (known == NULL || sizeof(void *) != 8) {
         why = "version not known";
     } else {
         *layout = *known;
         if (minor >= 13)
-            why = take_debug_offsets(api, layout);
+            why = take_debug_offsets(api, minor, layout);
         else if (!layout->by_version && api->hash_bytes == NULL)
             why = "_Py_HashBytes is not exported";
     }

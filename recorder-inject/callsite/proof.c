@@ -39,13 +39,14 @@ enum proof proof_by_structure(const struct py_api *api, const struct py_layout *
         return PROOF_BAD;
     }
     for (unsigned i = 0; i < stack->count; i++) {
-        if (stack->frames[i].file.length == 0 || stack->frames[i].function.length == 0 ||
-            stack->frames[i].firstlineno < 0) {
+        const struct stack_frame *frame = &stack->frames[i];
+        if (frame->file.length == 0 || frame->function.length == 0 || frame->firstlineno < 0)
             *why = "a code object without file, name or line";
-            return PROOF_BAD;
-        }
+        /* Who calls has run at least the instruction that loads the callee. */
+        if (frame->offset <= 0)
+            *why = "a caller that is at its first instruction";
     }
-    return PROOF_GOOD;
+    return *why == NULL ? PROOF_GOOD : PROOF_BAD;
 }
 
 /* The line of the innermost frame by the interpreter; making its frame object must not start a collection. */

@@ -19,9 +19,9 @@ enum py_lines {
 
 /* Offsets in bytes. str and bytes are equal enough in all versions: see PY_LENGTH … below. */
 struct py_layout {
-    uint8_t minor;
     uint8_t lines;
     uint8_t by_version; /* frames are identified by co_version, else by contents */
+    uint8_t unused;     /* 0: layouts are compared as bytes */
     uint8_t instr_unit; /* bytes per unit of f_lasti; 0: the frame holds a pointer */
     uint16_t ts_interp, ts_thread;
     uint16_t ts_frame;     /* the innermost frame, or the cframe */
@@ -32,8 +32,10 @@ struct py_layout {
     uint16_t
         code_bytecode; /* before 3.11: of the pointer to the bytes object; since: of the first instruction */
     uint16_t code_version;
+    uint16_t code_firsttraceable;      /* units of instructions before which a frame has not begun */
     uint16_t ascii_data, compact_data; /* start of the text in a str that is / is not ASCII */
 };
+_Static_assert(sizeof(struct py_layout) == 4 + 18 * 2, "no padding");
 
 /* PyObject, PyVarObject, PyASCIIObject and PyBytesObject of 3.8 … 3.14, 64-bit. */
 #define PY_TYPE         8
@@ -47,6 +49,8 @@ struct py_layout {
 #define PY_FRAME_BYTES 128
 #define PY_CODE_BYTES  256
 
+/* Frames of generators have begun once they exist. */
+#define PY_OWNER_GENERATOR 1
 /* Frames with this owner and above stand for C code between Python frames (3.12 and later). */
 #define PY_OWNER_C 3
 

@@ -144,8 +144,10 @@ static bool settle_str(struct copier *copier, const unsigned char head[PY_OBJECT
 {
     uint32_t state = (uint32_t)int_at(head, PY_STR_STATE);
     const struct py_layout *layout = copier->layout;
-    if (word_at(head, PY_TYPE) != copier->api->str_type || (state & 0x20) == 0)
-        return true; /* stays without hash: such a stack is looked at anew each time */
+    if (word_at(head, PY_TYPE) != copier->api->str_type || (state & 0x20) == 0) {
+        copier->stack->settled &= (int64_t)word_at(head, PY_HASH) != -1;
+        return true;
+    }
     uintptr_t data = object + ((state & 0x40) != 0 ? layout->ascii_data : layout->compact_data);
     return settle_hash(copier, head, object, data, word_at(head, PY_LENGTH) * (state >> 2 & 7));
 }
@@ -184,8 +186,13 @@ static const struct stack_frame *same_code(const struct stack *stack, uintptr_t 
     return NULL;
 }
 
-/* Fills frame from the code object at frame->code; instr as found in the interpreter's frame. */
-static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t instr)
+/*
+ * Fills frame from the code object at frame->code; instr and owner as found in the interpreter's
+ * frame. Frames that have not begun, among them helpers of the interpreter, are hidden as
+ * tracebacks hide them.
+ */
+static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t instr, unsigned owner,
+                      bool *hidden)
 {
     const struct py_layout *layout = copier->layout;
     unsigned char code[PY_CODE_BYTES], heads[3][PY_OBJECT_BYTES];
@@ -194,11 +201,15 @@ static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t
     if (layout->instr_unit == 0)
         frame->offset = (int64_t)(instr - (frame->code + layout->code_bytecode));
     else
-        frame->offset = (int64_t)(int32_t)instr * layout->instr_unit;
+        frame->offset = (int32_t)instr < 0 ? -2 : (int64_t)(int32_t)instr * layout->instr_unit;
     /* Just before the first instruction: a call that has not begun yet. */
-    if (frame->offset < -2 || frame->offset >= bytecode_length(copier, code))
+    if (frame->offset < -2 || frame->offset % 2 != 0 || frame->offset >= bytecode_length(copier, code))
         return wrong(copier, "an instruction outside its code");
     frame->firstlineno = int_at(code, layout->code_firstlineno);
+    *hidden = layout->code_firsttraceable != PY_NOT_THERE && owner != PY_OWNER_GENERATOR &&
+              frame->offset < 2 * (int64_t)int_at(code, layout->code_firsttraceable);
+    if (layout->by_version && !*hidden)
+        copier->stack->settled &= int_at(code, layout->code_version) != 0;
     uintptr_t objects[3] = {word_at(code, layout->code_filename), word_at(code, layout->code_name),
                             word_at(code, layout->code_linetable)};
     struct iovec local = {heads, sizeof(heads)}, remote[3];
@@ -248,23 +259,32 @@ bool stack_copy(const struct py_api *api, const struct py_layout *layout, uintpt
     struct copier copier = {api, layout, stack};
     stack->wrong = NULL;
     stack->exact = true;
+    stack->settled = true;
     stack->count = 0;
     stack->used = 0;
     uint64_t at;
     if (!first_frame(&copier, thread_state, &at))
         return false;
-    for (unsigned steps = 0; at != 0 && stack->count < max && steps < 2 * max; steps++) {
+    /* The same frames as the key covers, so that the key determines what is copied. */
+    for (unsigned steps = 0, frames = 0; at != 0 && frames < max && steps < 2 * max; steps++) {
         unsigned char frame[PY_FRAME_BYTES];
         if (!py_peek(at, frame, frame_bytes(layout)))
             return wrong(&copier, "a frame that cannot be read");
         at = word_at(frame, layout->frame_previous);
-        if (layout->frame_owner != PY_NOT_THERE && frame[layout->frame_owner] >= PY_OWNER_C)
+        unsigned owner = layout->frame_owner != PY_NOT_THERE ? frame[layout->frame_owner] : 0;
+        if (owner >= PY_OWNER_C)
             continue;
         struct stack_frame *copy = &stack->frames[stack->count];
+        size_t used = stack->used;
+        bool hidden;
         copy->code = word_at(frame, layout->frame_code) & ~PY_TAG_BITS;
-        if (!copy_code(&copier, copy, word_at(frame, layout->frame_instr)))
+        if (!copy_code(&copier, copy, word_at(frame, layout->frame_instr), owner, &hidden))
             return false;
-        stack->count++;
+        frames++;
+        if (hidden)
+            stack->used = used;
+        else
+            stack->count++;
     }
     return true;
 }

@@ -25,6 +25,7 @@ struct stack_frame {
 struct stack {
     const char *wrong; /* what disagreed with the layout; NULL = nothing */
     bool exact;        /* every text was read: no foreign str types, no text too long for the buffer */
+    bool settled;      /* every frame has what tells it from all others: its key may be cached */
     unsigned count;
     struct stack_frame frames[CALLSITE_MAX_FRAMES]; /* innermost first */
     size_t used;

@@ -5,6 +5,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,8 @@ EXPORT unsigned probe_capture(void);
 EXPORT unsigned probe_capture_native(unsigned long long address);
 EXPORT unsigned probe_capture_many(unsigned times);
 EXPORT int probe_errno_kept(void);
+EXPORT unsigned probe_foreign_thread(unsigned long long address);
+EXPORT int probe_callback_thread(void *callback);
 EXPORT double probe_time(unsigned times);
 EXPORT long probe_describe(unsigned id, char *out, size_t room);
 EXPORT void probe_status(char *out, size_t room);
@@ -28,35 +31,48 @@ EXPORT const void *probe_memory(void);
 static void *memory;
 static const char *lie_about = "";
 
-static const char *future_version(void)
+static const char *claimed_version(void)
 {
-    return "3.99.0 (a version of the future)";
+    return lie_about; /* "3.99.0 …" */
+}
+
+static void *no_thread_state(void)
+{
+    static char zeros[4096];
+    return zeros;
+}
+
+static void *function_address(void (*function)(void))
+{
+    void *symbol;
+    memcpy(&symbol, &function, sizeof(symbol));
+    return symbol;
 }
 
 /* dlsym, or a lie that makes one check of the proof fail. */
 static void *lookup(const char *name)
 {
+    static const struct {
+        const char *lie, *name, *instead;
+    } lies[] = {
+        {"code-type", "PyCode_Type", "PyLong_Type"},
+        {"str-type", "PyUnicode_Type", "PyLong_Type"},
+        {"bytes-type", "PyBytes_Type", "PyLong_Type"},
+        {"runtime", "_PyRuntime", "PyLong_Type"},
+        /* Functions of the same shape, whose answers are no lines. */
+        {"frame-line", "PyFrame_GetLineNumber", "PyObject_IsTrue"},
+    };
     if (strcmp(lie_about, "no-python") == 0)
         return NULL;
-    if (strcmp(lie_about, "version") == 0 && strcmp(name, "Py_GetVersion") == 0) {
-        const char *(*function)(void) = future_version;
-        void *symbol;
-        memcpy(&symbol, &function, sizeof(symbol));
-        return symbol;
-    }
-    if (strcmp(lie_about, "code-type") == 0 && strcmp(name, "PyCode_Type") == 0)
-        return dlsym(RTLD_DEFAULT, "PyLong_Type");
-    if (strcmp(lie_about, "str-type") == 0 && strcmp(name, "PyUnicode_Type") == 0)
-        return dlsym(RTLD_DEFAULT, "PyLong_Type");
-    if (strcmp(lie_about, "bytes-type") == 0 && strcmp(name, "PyBytes_Type") == 0)
-        return dlsym(RTLD_DEFAULT, "PyLong_Type");
-    if (strcmp(lie_about, "runtime") == 0 && strcmp(name, "_PyRuntime") == 0)
-        return dlsym(RTLD_DEFAULT, "PyLong_Type");
-    if (strcmp(lie_about, "interpreters") == 0 && strcmp(name, "PyInterpreterState_Head") == 0)
-        return dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
-    /* Another function of the same shape, whose answers are no lines. */
-    if (strcmp(lie_about, "lines") == 0 && strcmp(name, "PyFrame_GetLineNumber") == 0)
-        return dlsym(RTLD_DEFAULT, "PyObject_IsTrue");
+    if (lie_about[0] == '3' && strcmp(name, "Py_GetVersion") == 0)
+        return function_address((void (*)(void))claimed_version);
+    if (lie_about[0] == '3' && strcmp(name, "_Py_HashBytes") == 0)
+        return function_address((void (*)(void))claimed_version); /* the wrong layout must not get so far */
+    if (strcmp(lie_about, "thread-state") == 0 && strcmp(name, "PyGILState_GetThisThreadState") == 0)
+        return function_address((void (*)(void))no_thread_state);
+    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++)
+        if (strcmp(lie_about, lies[i].lie) == 0 && strcmp(name, lies[i].name) == 0)
+            return dlsym(RTLD_DEFAULT, lies[i].instead);
     return dlsym(RTLD_DEFAULT, name);
 }
 
@@ -101,6 +117,41 @@ int probe_errno_kept(void)
     errno = ENOTTY;
     callsite_capture(__builtin_return_address(0));
     return errno == ENOTTY;
+}
+
+static void *capture_in_thread(void *address)
+{
+    *(unsigned long long *)address =
+        callsite_capture((const void *)(uintptr_t)(*(unsigned long long *)address)); // NOLINT
+    return NULL;
+}
+
+/* Captures in a thread that Python does not know. */
+unsigned probe_foreign_thread(unsigned long long address)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, capture_in_thread, &address) != 0)
+        return 0;
+    pthread_join(thread, NULL);
+    return (unsigned)address;
+}
+
+static void *call_in_thread(void *callback)
+{
+    void (*function)(void);
+    memcpy(&function, &callback, sizeof(function));
+    function();
+    return NULL;
+}
+
+/* Calls back into Python from a thread that Python does not know. */
+int probe_callback_thread(void *callback)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, call_in_thread, callback) != 0)
+        return 0;
+    pthread_join(thread, NULL);
+    return 1;
 }
 
 double probe_time(unsigned times)

@@ -1,0 +1,152 @@
+/*
+ * Following the chain of frames costs one load-to-use latency per frame, more than all other
+ * work together. So each thread remembers the chain that it saw last and goes on from the
+ * remembered address while the true one is still being loaded; comparing the two is a branch
+ * that the processor predicts. From the first frame that differs the rest is followed
+ * plainly. The products of the frames are independent of each other and summed, each
+ * salted by its depth, so that no multiplication waits for another.
+ */
+#include "key.h"
+
+#include <string.h>
+
+#include "layouts.h"
+
+/* Addresses remembered by each thread: the default depth, with C code between some frames. */
+#define REMEMBERED 24
+
+struct walk {
+    uint64_t sum, salt;
+    uint32_t left; /* frames to go */
+};
+
+static inline const char *load_pointer(const char *base, size_t offset)
+{
+    const char *value;
+    memcpy(&value, base + offset, sizeof(value));
+    return value;
+}
+
+static inline uint64_t load_word(const char *base, size_t offset)
+{
+    uint64_t value;
+    memcpy(&value, base + offset, sizeof(value));
+    return value;
+}
+
+static inline uint32_t load_int(const char *base, size_t offset)
+{
+    uint32_t value;
+    memcpy(&value, base + offset, sizeof(value));
+    return value;
+}
+
+/* Relaxed: another thread may settle the hash of an object that both use. */
+static inline uint64_t load_hash(const char *object)
+{
+    return __atomic_load_n((const uint64_t *)(const void *)(object + PY_HASH), __ATOMIC_RELAXED);
+}
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE void add_versioned(const struct py_layout *layout, struct walk *walk, const char *frame)
+{
+    if (frame[layout->frame_owner] >= PY_OWNER_C)
+        return;
+    const char *code = (const char *)((uintptr_t)load_pointer(frame, layout->frame_code) & ~PY_TAG_BITS);
+    walk->left--;
+    walk->salt += KEY_SALT;
+    walk->sum += key_fold(load_word(frame, layout->frame_instr) ^ walk->salt,
+                          load_int(code, layout->code_version) ^ KEY_SECRET);
+}
+
+INLINE void add_contents(const struct py_layout *layout, struct walk *walk, const char *frame)
+{
+    const char *code = load_pointer(frame, layout->frame_code);
+    uint64_t offset = layout->instr_unit == 0 ? load_word(frame, layout->frame_instr) - (uintptr_t)code
+                                              : load_int(frame, layout->frame_instr);
+    uint64_t file = load_hash(load_pointer(code, layout->code_filename));
+    uint64_t name = load_hash(load_pointer(code, layout->code_name));
+    uint64_t lines = load_hash(load_pointer(code, layout->code_linetable));
+    uint64_t place = (offset << 32 ^ load_int(code, layout->code_firstlineno)) * KEY_SALT;
+    walk->left--;
+    walk->salt += KEY_SALT;
+    walk->sum += key_fold(lines ^ walk->salt, file ^ (name << 32 | name >> 32) ^ place);
+}
+
+INLINE void add(const struct py_layout *layout, struct walk *walk, const char *frame)
+{
+    if (layout->by_version)
+        add_versioned(layout, walk, frame);
+    else
+        add_contents(layout, walk, frame);
+}
+
+/* At most twice max steps, as frames of C code do not count. Inlined for each layout. */
+INLINE uint64_t walk_stack(const struct py_layout *layout, const char *thread_state, unsigned max)
+{
+    static _Thread_local __attribute__((tls_model("initial-exec"))) const char *remembered[REMEMBERED];
+    struct walk walk = {.left = max};
+    const char *frame = load_pointer(thread_state, layout->ts_frame);
+    if (layout->cframe_frame != PY_NOT_THERE)
+        frame = load_pointer(frame, layout->cframe_frame);
+    const unsigned steps = 2 * max, guessed = steps < REMEMBERED ? steps : REMEMBERED;
+    unsigned step = 0;
+    while (frame != NULL && walk.left > 0 && step < guessed) {
+        add(layout, &walk, frame);
+        const char *previous = load_pointer(frame, layout->frame_previous);
+        const char *guess = remembered[step];
+        const char *next = guess;
+        /* Keeps the compiler from going on from previous, once it knows that they are equal. */
+        __asm__("" : "+r"(next));
+        if (previous != guess) {
+            frame = previous;
+            break;
+        }
+        frame = next;
+        step++;
+    }
+    for (; frame != NULL && walk.left > 0 && step < steps; step++) {
+        if (step < REMEMBERED)
+            remembered[step] = frame;
+        add(layout, &walk, frame);
+        frame = load_pointer(frame, layout->frame_previous);
+    }
+    if (walk.salt == 0)
+        return KEY_NONE;
+    /* Versions are counted by each interpreter of the process. */
+    return key_finish(walk.sum, layout->by_version ? load_word(thread_state, layout->ts_interp) : 0);
+}
+
+#define KEY_FUNCTION(version)                                                                                \
+    static uint64_t key_##version(const struct py_layout *layout, const char *thread_state, unsigned max)    \
+    {                                                                                                        \
+        (void)layout;                                                                                        \
+        return walk_stack(&py_##version, thread_state, max);                                                 \
+    }
+KEY_FUNCTION(3_8)
+KEY_FUNCTION(3_10)
+KEY_FUNCTION(3_11)
+KEY_FUNCTION(3_12)
+KEY_FUNCTION(3_13)
+KEY_FUNCTION(3_14)
+
+static uint64_t key_any(const struct py_layout *layout, const char *thread_state, unsigned max)
+{
+    return walk_stack(layout, thread_state, max);
+}
+
+key_function *key_choose(const struct py_layout *layout)
+{
+    const struct {
+        const struct py_layout *layout;
+        key_function *function;
+    } known[] = {
+        {&py_3_8, key_3_8},   {&py_3_10, key_3_10}, {&py_3_11, key_3_11},
+        {&py_3_12, key_3_12}, {&py_3_13, key_3_13}, {&py_3_14, key_3_14},
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (memcmp(layout, known[i].layout, sizeof(*layout)) == 0)
+            return known[i].function;
+    return key_any;
+}

@@ -1,0 +1,45 @@
+/*
+ * The fast path: 64 bits that identify the calling thread's Python stack, or a return
+ * address. Reads the interpreter's memory without protection, which proof.h has shown to be
+ * as the layout says. What a key is made of, and why it cannot go stale: callsite.h.
+ */
+#ifndef CALLSITE_KEY_H
+#define CALLSITE_KEY_H
+
+#include "callsite.h"
+#include "python.h"
+
+#define KEY_NONE UINT64_C(0) /* no frame */
+
+/*
+ * Key of at most max Python frames of the thread with this state. A frame without co_version
+ * or without hashes gives a key like any other: such a stack must not be put into the cache (stack.h
+ * tells), and so is never found there.
+ */
+typedef uint64_t key_function(const struct py_layout *layout, const char *thread_state, unsigned max);
+
+/* The function for this layout: with constant offsets where they are known beforehand. */
+key_function *key_choose(const struct py_layout *layout);
+
+/* Folded 128-bit product: mixes two words in a few cycles. */
+static inline uint64_t key_fold(uint64_t a, uint64_t b)
+{
+    unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+#define KEY_SALT   UINT64_C(0x9e3779b97f4a7c15)
+#define KEY_SECRET UINT64_C(0xd6e8feb86659fd93)
+
+static inline uint64_t key_finish(uint64_t sum, uint64_t seed)
+{
+    uint64_t key = key_fold(sum ^ seed, KEY_SECRET) ^ sum;
+    return key == KEY_NONE ? 1 : key;
+}
+
+static inline uint64_t key_native(const void *return_address)
+{
+    return key_finish(key_fold((uintptr_t)return_address ^ KEY_SALT, KEY_SECRET), KEY_SALT);
+}
+
+#endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* The slow halves may make system calls; the application's errno must come through unharmed. */
-#define KEEP_ERRNO __attribute__((cleanup(restore_errno))) const int kept_errno = errno
+#define KEEP_ERRNO __attribute__((cleanup(restore_errno), unused)) const int kept_errno = errno
 static void restore_errno(const int *kept)
 {
     errno = *kept;

@@ -36,13 +36,14 @@ struct pending {
 struct rec_drain {
     struct rec_live live;
     struct rec_clock clock;
-    bool failing; /* the last flush failed: its ops may or may not be in the file */
+    bool failing; /* the last flush failed: nothing is given until the writer works again */
     bool opens_written;
     uint64_t opens_key; /* of the open ops written last */
     uint64_t unslotted;
     struct comm_seen *comms;
     struct thread_seen *threads;
     uint8_t *redops, *streams;
+    uint32_t *given; /* per chunk: slots handed to the writer; drained follows when they are safe */
     struct pending *pending;
     uint32_t npending;
     struct rec_op *opens;
@@ -59,7 +60,8 @@ size_t rec_drain_bytes(const struct rec_live *live)
     const struct rec_live_header *header = live->header;
     return align64(sizeof(struct rec_drain)) + align64(sizeof(struct comm_seen) * header->comm_count) +
            align64(sizeof(struct thread_seen) * header->thread_count) + align64(header->redop_count) +
-           align64(header->stream_count) + align64(sizeof(struct pending) * header->chunk_count) +
+           align64(header->stream_count) + align64(sizeof(uint32_t) * header->chunk_count) +
+           align64(sizeof(struct pending) * header->chunk_count) +
            align64(sizeof(struct rec_op) * header->thread_count);
 }
 
@@ -80,8 +82,11 @@ struct rec_drain *rec_drain_init(void *memory, const struct rec_live *live)
     drain->threads = carve(&at, sizeof(*drain->threads) * header->thread_count);
     drain->redops = carve(&at, header->redop_count);
     drain->streams = carve(&at, header->stream_count);
+    drain->given = carve(&at, sizeof(*drain->given) * header->chunk_count);
     drain->pending = carve(&at, sizeof(*drain->pending) * header->chunk_count);
     drain->opens = carve(&at, sizeof(*drain->opens) * header->thread_count);
+    for (uint32_t i = 0; i < header->chunk_count; i++)
+        drain->given[i] = atomic_load_explicit(&live->chunks[i].drained, memory_order_relaxed);
     return drain;
 }
 
@@ -122,8 +127,11 @@ static void sort_pending(struct pending *list, uint32_t count)
         }
 }
 
-/* Chunks with finished slots, oldest claim first: so the ops of a thread come in order. */
-static void find_pending(struct rec_drain *drain)
+/*
+ * Chunks with finished slots beyond those in the file, or beyond those given to the writer; oldest
+ * claim first, so the ops of a thread come in order.
+ */
+static void find_pending(struct rec_drain *drain, bool not_given)
 {
     const struct rec_live *live = &drain->live;
     drain->npending = 0;
@@ -131,8 +139,9 @@ static void find_pending(struct rec_drain *drain)
         struct rec_live_chunk *chunk = &live->chunks[i];
         uint32_t owner = atomic_load_explicit(&chunk->owner, memory_order_acquire);
         uint32_t done = atomic_load_explicit(&chunk->done, memory_order_acquire);
-        if (owner == 0 || owner > live->header->thread_count || done > REC_LIVE_CHUNK_SLOTS ||
-            done <= atomic_load_explicit(&chunk->drained, memory_order_relaxed))
+        uint32_t from =
+            not_given ? drain->given[i] : atomic_load_explicit(&chunk->drained, memory_order_relaxed);
+        if (owner == 0 || owner > live->header->thread_count || done > REC_LIVE_CHUNK_SLOTS || done <= from)
             continue;
         drain->pending[drain->npending++] = (struct pending){
             .claim = atomic_load_explicit(&chunk->claim, memory_order_relaxed),
@@ -166,7 +175,7 @@ static uint64_t write_chunk(struct rec_drain *drain, struct rec_writer *writer, 
     const struct rec_live_chunk *chunk = &live->chunks[item->chunk];
     uint32_t thread_index = atomic_load_explicit(&chunk->owner, memory_order_relaxed) - 1;
     uint32_t thread_id = atomic_load_explicit(&chunk->thread_id, memory_order_relaxed);
-    uint32_t from = atomic_load_explicit(&chunk->drained, memory_order_relaxed);
+    uint32_t from = drain->given[item->chunk];
     const union rec_live_slot *slots = &live->slots[(uint64_t)item->chunk * REC_LIVE_CHUNK_SLOTS];
     uint32_t count = 0;
     for (uint32_t i = from; i < item->done; i++) {
@@ -177,6 +186,7 @@ static uint64_t write_chunk(struct rec_drain *drain, struct rec_writer *writer, 
     note_gap(drain, writer, time_ns, thread_index, drain->batch[0].ordinal);
     rec_writer_ops(writer, drain->batch, count);
     drain->threads[thread_index].next = drain->batch[count - 1].ordinal + 1;
+    drain->given[item->chunk] = item->done;
     return count;
 }
 
@@ -365,8 +375,10 @@ static void write_unslotted(struct rec_drain *drain, struct rec_writer *writer, 
 
 /* ---- after the flush -------------------------------------------------------------------- */
 
-static void free_chunk(struct rec_live_chunk *chunk, struct rec_drain_result *result)
+static void free_chunk(struct rec_drain *drain, uint32_t index, struct rec_drain_result *result)
 {
+    struct rec_live_chunk *chunk = &drain->live.chunks[index];
+    drain->given[index] = 0;
     atomic_store_explicit(&chunk->done, 0, memory_order_relaxed);
     atomic_store_explicit(&chunk->drained, 0, memory_order_relaxed);
     /* Release: a claimer that sees owner 0 sees the counters at zero. */
@@ -390,7 +402,7 @@ static void free_chunks(struct rec_drain *drain, struct rec_drain_result *result
         uint32_t done = atomic_load_explicit(&chunk->done, memory_order_acquire);
         if (done == atomic_load_explicit(&chunk->drained, memory_order_relaxed) &&
             (done == REC_LIVE_CHUNK_SLOTS || drain->threads[owner - 1].gone)) {
-            free_chunk(chunk, result);
+            free_chunk(drain, i, result);
             result->free_chunks++;
         }
     }
@@ -433,27 +445,30 @@ static void recycle(struct rec_drain *drain, struct rec_drain_result *result)
 {
     const struct rec_live *live = &drain->live;
     uint32_t want = live->header->chunk_count / 4;
-    find_pending(drain);
+    find_pending(drain, false);
     for (uint32_t i = 0; i < drain->npending && result->free_chunks < want; i++) {
-        struct rec_live_chunk *chunk = &live->chunks[drain->pending[i].chunk];
-        uint32_t owner = atomic_load_explicit(&chunk->owner, memory_order_relaxed);
+        uint32_t chunk = drain->pending[i].chunk;
+        uint32_t owner = atomic_load_explicit(&live->chunks[chunk].owner, memory_order_relaxed);
         if (drain->pending[i].done < REC_LIVE_CHUNK_SLOTS && !drain->threads[owner - 1].gone)
             continue;
-        result->given_up +=
-            drain->pending[i].done - atomic_load_explicit(&chunk->drained, memory_order_relaxed);
-        free_chunk(chunk, result);
+        result->given_up += drain->pending[i].done - drain->given[chunk];
+        free_chunk(drain, chunk, result);
         result->free_chunks++;
     }
 }
 
+/* Everything given is in the file now, or the writer's LOSS records for it are. */
 static void advance(struct rec_drain *drain)
 {
-    for (uint32_t i = 0; i < drain->npending; i++)
-        atomic_store_explicit(&drain->live.chunks[drain->pending[i].chunk].drained, drain->pending[i].done,
-                              memory_order_release);
+    for (uint32_t i = 0; i < drain->live.header->chunk_count; i++) {
+        struct rec_live_chunk *chunk = &drain->live.chunks[i];
+        if (drain->given[i] > atomic_load_explicit(&chunk->drained, memory_order_relaxed))
+            atomic_store_explicit(&chunk->drained, drain->given[i], memory_order_release);
+    }
 }
 
-/* What was given to a writer that failed may be nowhere: give states and counters again. */
+/* States and counters given to a writer that failed may be nowhere: give them again. Ops are not
+ * given twice: the writer counted those it dropped, and puts them on record as lost. */
 static void forget(struct rec_drain *drain)
 {
     drain->opens_written = false;
@@ -474,7 +489,7 @@ enum rec_code rec_drain_step(struct rec_drain *drain, struct rec_writer *writer,
         code = rec_writer_flush(writer, err);
     if (writer && code == REC_OK) {
         /* Finished slots are found first, so every definition they name is seen below. */
-        find_pending(drain);
+        find_pending(drain, true);
         write_comms(drain, writer);
         write_threads(drain, writer);
         write_redops(drain, writer);

@@ -12,8 +12,9 @@
  *   - sets the entries of exited, drained threads free;
  *   - turns destroyed or failed communicators to REC_LIVE_COMM_FREE once no record that names
  *     them is left in the ring.
- * When the file cannot be written, ops stay in the ring and later steps first try whether
- * the writer works again; under pressure the oldest chunks are given up, so that the region
+ * When the file cannot be written, the ops of that step are lost to the file (the writer puts
+ * them on record as lost once it can); later ones stay in the ring until a step finds that the
+ * writer works again. Under pressure the oldest chunks are given up, so that the region
  * always holds the newest ops.
  */
 #ifndef REC_DRAIN_H

@@ -56,7 +56,8 @@ static void make_path(const struct rec_parts *parts, uint32_t number, struct pat
 static bool is_part(int fd, const struct rec_part *part)
 {
     struct stat st;
-    return fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == part->device && st.st_ino == part->inode;
+    return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_dev == part->device &&
+           st.st_ino == part->inode && (uint64_t)st.st_size >= part->bytes;
 }
 
 static int raise_fd(int fd)
@@ -98,6 +99,13 @@ int rec_parts_create(struct rec_parts *parts, uint32_t number)
     return 0;
 }
 
+static bool begins_as_ours(const struct rec_parts *parts, int fd)
+{
+    uint8_t head[REC_PART_HEAD];
+    return pread(fd, head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+           memcmp(head, parts->head, sizeof(head)) == 0;
+}
+
 static int reopen(struct rec_parts *parts)
 {
     /* Whatever has our number now is somebody else's: it is left alone. */
@@ -105,10 +113,10 @@ static int reopen(struct rec_parts *parts)
     struct rec_part *part = rec_parts_current(parts);
     struct path path;
     make_path(parts, part->number, &path);
-    int fd = open(path.text, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = open(path.text, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return errno;
-    if (!is_part(fd, part)) {
+    if (!is_part(fd, part) || !begins_as_ours(parts, fd)) {
         close(fd);
         return ESTALE; /* removed or replaced */
     }
@@ -145,6 +153,8 @@ int rec_parts_append(struct rec_parts *parts, const void *data, size_t bytes)
         }
         done += (size_t)n;
     }
+    if (part->bytes == 0)
+        memcpy(parts->head, data, sizeof(parts->head));
     part->bytes += bytes;
     parts->written += bytes;
     return 0;

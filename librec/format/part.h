@@ -3,8 +3,9 @@
  * else; knows which parts still exist and removes the oldest. Runs inside the job:
  *
  *   - The descriptor may have been closed by the job and its number given to another file.
- *     Before each write fstat(2) must show our device and inode; else the file is opened
- *     again by path, and taken only if it is the same file. The number is kept high, away
+ *     Before each write fstat(2) must show our device and inode and all that we wrote; else
+ *     the file is opened again by path, and taken only if it also begins as ours does (an
+ *     inode number is soon used again when a file is removed). The number is kept high, away
  *     from what programs close wholesale. (Between fstat and pwrite another thread could
  *     still exchange the descriptor: a window of a microsecond that cannot be closed.)
  *   - RLIMIT_FSIZE is asked before each write, because exceeding it raises SIGXFSZ.
@@ -22,6 +23,7 @@
 #include <sys/types.h>
 
 #define REC_PARTS_KEPT 16
+#define REC_PART_HEAD  64 /* the first block of a part has at least these bytes */
 
 struct rec_part {
     uint32_t number;
@@ -38,6 +40,7 @@ struct rec_parts {
     uint32_t count;
     struct rec_part parts[REC_PARTS_KEPT]; /* oldest first; the last is the current one */
     uint64_t written;                      /* bytes written to all parts */
+    uint8_t head[REC_PART_HEAD];           /* how the current part begins: unlike any other file */
 };
 
 void rec_parts_init(struct rec_parts *parts);

@@ -10,6 +10,7 @@
 #define DEFAULT_TICK_NS      64
 #define DEFAULT_SEGMENT      MIB
 #define PARTS_OF_LIMIT       8 /* a rotation forgets an eighth of what may be kept */
+#define SEGMENTS_OF_PART     4 /* at least, so that parts come out nearly full */
 #define SEGMENT_AGE_NS       UINT64_C(300000000000)
 #define MAX_WINDOW_LOG       19 /* of zstd: half a MiB of history in the job's memory */
 #define MAX_TABLE_LOG        17
@@ -88,8 +89,8 @@ struct rec_writer *rec_writer_init(void *memory, const struct rec_writer_config 
     w->segment_bytes = config->segment_bytes ? config->segment_bytes : DEFAULT_SEGMENT;
     if (w->max_bytes) {
         w->part_bytes = w->max_bytes / PARTS_OF_LIMIT;
-        if (w->segment_bytes > w->part_bytes / 2)
-            w->segment_bytes = w->part_bytes / 2;
+        if (w->segment_bytes > w->part_bytes / SEGMENTS_OF_PART)
+            w->segment_bytes = w->part_bytes / SEGMENTS_OF_PART;
     }
     w->time.tick_ns = w->tick_ns;
     w->piece_min = UINT64_MAX;

@@ -44,7 +44,7 @@ def mounted(path, options):
 
 @root_only
 def test_full_disk(plain):
-    with harness.Recording() as recording, mounted(recording.traces, "size=96k"):
+    with harness.Recording() as recording, mounted(recording.traces, "size=32k"):
         job = recording.run(RANKS, [harness.FR_TRAIN, *ARGUMENTS, "--count-file", recording.root / "count"])
         assert_same(job, plain)
         _, document = recording.analyze()

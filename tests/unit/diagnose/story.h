@@ -1,0 +1,46 @@
+/*
+ * Traces from a story: a few lines say what each rank of a small job did, the writer turns
+ * it into .frec files, job loading and diagnosis read them back.
+ *
+ * A line is RANKS VERB ARGUMENT…; RANKS is a list (0-2,5), * for all, or * with exceptions
+ * (*-3). Each line happens 1 ms after the one before. Verbs:
+ *
+ *   init C [of LIST] [nranks N]   joins communicator C; a call that never returns when "of" names
+ *                                 more members than called (those of one line)
+ *   split P C      child C of P with these ranks;     nocolor P     the call alone
+ *   insplit P      inside CommSplit of P for ever;    shrink P C
+ *   ar|ag|rs|bc|a2a|ga C COUNT [dtype] [redop] [root N] [stream N] [thread N] [failed]
+ *   send|recv C PEER COUNT [dtype] [stream N] [thread N]      PEER is a comm rank
+ *   {   }          a group;          }open   inside its GroupEnd for ever
+ *   capture … before an op: captured into a graph
+ *   destroy|finalize|abort C          in finalize|destroy C   for ever inside
+ *   async C RESULT                    an asynchronous error is reported
+ *   wait MS                           time passes (for all)
+ *   lose | record                     records are lost from here, kept again
+ *   exit STATUS    dies SIGNAL    stops   (no sign of life from here)
+ *   notrace                           its file is deleted
+ * At the end all that still run leave a last heartbeat.
+ */
+#ifndef STORY_H
+#define STORY_H
+
+#include "rec/verdict.h"
+
+struct story {
+    char dir[64];
+    struct rec_job *job;
+    struct rec_verdict *verdict;
+};
+
+/* Fails the running test when the story makes no sense or cannot be analyzed. */
+void story_tell(struct story *story, int nranks, const char *text);
+void story_end(struct story *story);
+
+/* The verdict's culprits, folded; the buffer is reused. */
+const char *story_culprits(const struct story *story);
+/* No finding but notes may blame one of these ranks. */
+void story_expect(int nranks, const char *text, const char *type, const char *culprits, const char *innocent);
+/* Summary and evidence of the verdict contain the words. */
+void story_expect_words(int nranks, const char *text, const char *words);
+
+#endif

@@ -1,0 +1,326 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "story.h"
+
+/* What a hang looks like: nothing more is called for a while, then all is over. */
+#define HANG "* wait 8000\n"
+
+struct told {
+    const char *name;
+    int nranks;
+    const char *story, *type, *culprits, *innocent;
+};
+
+static void check(const struct told *told, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        print_message("  %s\n", told[i].name);
+        story_expect(told[i].nranks, told[i].story, told[i].type, told[i].culprits, told[i].innocent);
+    }
+}
+#define CHECK(table) check(table, sizeof table / sizeof *table)
+
+static void signatures(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"count on rank 0", 4, "* init w\n repeat 5 * ar w 100\n 0 ar w 200\n *-0 ar w 100\n" HANG,
+         "signature_mismatch", "0", "1-3"},
+        {"count on rank 6 of 7", 7, "* init w\n repeat 5 * ar w 100\n *-6 ar w 14\n 6 ar w 15\n" HANG,
+         "signature_mismatch", "6", "0-5"},
+        {"count in a subgroup", 8,
+         "* init w\n 4-7 init pp\n repeat 3 * ar w 100\n 4,6-7 ar pp 14\n 5 ar pp 15\n" HANG,
+         "signature_mismatch", "5", "*-5"},
+        {"another collective", 4, "* init w\n repeat 30 * ar w 100\n *-2 ar w 50\n 2 ag w 50\n" HANG,
+         "op_mismatch", "2", "*-2"},
+        {"a tie of two", 2, "* init w\n repeat 10 * ar w 100\n 0 ag w 50\n 1 ar w 50\n" HANG, "op_mismatch",
+         "0-1", ""},
+        {"redop, nothing hangs", 4,
+         "* init w\n repeat 5 * ar w 100 f32 sum\n 3 ar w 100 f32 max\n *-3 ar w 100 f32 sum\n repeat 5 * ar "
+         "w 100\n"
+         "* destroy w\n * exit 0",
+         "signature_mismatch", "3", "*-3"},
+        {"root, nothing hangs", 5,
+         "* init w\n *-1 bc w 100 root 0\n 1 bc w 100 root 2\n repeat 5 * ar w 100\n * exit 0",
+         "signature_mismatch", "1", "*-1"},
+        {"datatype of equal size", 4,
+         "* init w\n *-1 ar w 64 bf16\n 1 ar w 64 f16\n repeat 5 * ar w 100\n * exit 0", "signature_mismatch",
+         "1", "*-1"},
+        {"two of eight", 8,
+         "* init w\n repeat 6 * ar w 300\n *-2,5 ar w 300\n 2,5 a2a w 256\n *-2,5 a2a w 256\n 2,5 ar w "
+         "300\n" HANG,
+         "op_mismatch", "2,5", "*-2,5"},
+    };
+    CHECK(table);
+}
+
+static void order(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"one skipped, the later order shows it", 4,
+         "* init w\n *-0 bc w 53 i64\n * bc w 1000 f16\n * bc w 2000 f16\n * bc w 3000 f16\n" HANG,
+         "op_mismatch", "0", "1-3"},
+        {"two swapped", 4,
+         "* init w\n repeat 4 * ar w 100\n *-3 rs w 400\n *-3 rs w 70\n 3 rs w 70\n 3 rs w 400\n * ar w "
+         "10\n" HANG,
+         "op_mismatch", "3", "0-2"},
+        {"one more in the middle", 4,
+         "* init w\n repeat 40 * ar w 100\n 1 ar w 1\n repeat 60 * ar w 100\n" HANG, "op_mismatch", "1",
+         "0,2-3"},
+        {"one more that looks alike, the others went home", 4,
+         "* init w\n repeat 40 * ar w 100\n *-1 exit 0\n 1 ar w 100\n" HANG, "rank_not_joined", "1", "0,2-3"},
+        {"a checkpoint gathered by rank 0 alone", 8,
+         "* init w\n repeat 10 * ar w 100\n 0 ga w 4096\n repeat 3 * ar w 100\n" HANG, "op_mismatch", "0",
+         "1-7"},
+        {"first divergence, not the last", 4,
+         "* init w\n repeat 30 * ar w 256\n *-2 ar w 256 i32 max\n repeat 50 * ar w 256\n * ag w 5000\n" HANG,
+         "op_mismatch", "2", "*-2"},
+        {"creation and data ops may be exchanged", 2,
+         "* init w\n 0 ar w 100\n * split w c\n 1 ar w 100\n repeat 3 * ar c 10\n * exit 0", "healthy", "",
+         "*"},
+        {"split left out", 4, "* init w\n repeat 3 * ar w 100\n *-2 insplit w\n 2 ar w 100\n" HANG,
+         "rank_not_joined", "2", "*-2"},
+    };
+    CHECK(table);
+}
+
+static void missing(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"asleep outside", 8, "* init w\n repeat 20 * ar w 100\n *-5 ar w 100\n" HANG, "stuck_outside_nccl",
+         "5", "*-5"},
+        {"asleep, and others pile up behind", 8,
+         "* init w\n 0-1 init t0\n 2-3 init t1\n 4-5 init t2\n 6-7 init t3\n 0,2,4,6 init d0\n 1,3,5,7 init "
+         "d1\n"
+         "repeat 5 * ar w 8\n 0-1 ar t0 64\n 2-3 ar t1 64\n 6-7 ar t3 64\n 4 ar t2 64\n"
+         "0,2,6 ar d0 512\n 1,3,7 ar d1 512\n" HANG,
+         "stuck_outside_nccl", "5", "*-5"},
+        {"a chain of pipeline stages", 5,
+         "* init w\n repeat 3 * ar w 8\n 0 recv w 1 10\n 1 recv w 2 10\n 2 recv w 3 10\n 3 recv w 4 "
+         "10\n" HANG,
+         "stuck_outside_nccl", "4", "0-3"},
+        {"asleep between GroupStart and GroupEnd", 4,
+         "* init w\n repeat 9 * ar w 8\n *-1 ar w 100\n 1 {\n 1 ar w 100\n" HANG, "stuck_outside_nccl", "1",
+         "*-1"},
+        {"finished and exited", 4, "* init w\n repeat 20 * ar w 100\n 2 exit 0\n *-2 ar w 100\n" HANG,
+         "rank_not_joined", "2", "*-2"},
+        {"raised and exited", 4, "* init w\n repeat 20 * ar w 100\n 2 exit 1\n *-2 ar w 100\n" HANG,
+         "rank_not_joined", "2", "*-2"},
+        {"killed before the op", 4, "* init w\n repeat 20 * ar w 100\n 3 stops\n *-3 ar w 100\n" HANG,
+         "process_dead", "3", "*-3"},
+        {"killed inside the op", 4, "* init w\n repeat 20 * ar w 100\n * ar w 100\n 3 stops\n" HANG,
+         "process_dead", "3", "*-3"},
+        {"segmentation fault", 4,
+         "* init w\n repeat 20 * ar w 100\n 1 dies 11\n *-1 ar w 100\n * wait 300\n *-1 dies 15",
+         "process_dead", "1", "*-1"},
+        {"tears down while the other waits", 2,
+         "* init w\n repeat 20 * ar w 100\n 0 ar w 100\n 1 in destroy w\n" HANG, "rank_not_joined", "1", "0"},
+        {"finalized, then asleep", 4, "* init w\n repeat 20 * ar w 100\n *-3 ar w 100\n 3 finalize w\n" HANG,
+         "rank_not_joined", "3", "0-2"},
+        {"the stage skips an op of all", 4,
+         "* init w\n 0-1 split w s0\n 2-3 split w s1\n 0,2 split w p0\n 1,3 split w p1\n"
+         "repeat 3 * ar w 1\n 0-1 ar w 8\n 2 recv p0 0 256\n 3 recv p1 0 256\n" HANG,
+         "rank_not_joined", "2-3", "0-1"},
+        {"few skip an op and wait elsewhere", 6,
+         "* init w\n * split w x\n repeat 3 * ar w 1\n *-4 ar x 8\n 4 ar w 1\n" HANG, "rank_not_joined", "4",
+         "*-4"},
+        {"all killed at once in the middle", 4, "* init w\n repeat 30 * ar w 100\n 0-1 ar w 100\n", "healthy",
+         "", "*"},
+        {"all terminated at once in the middle", 4,
+         "* init w\n repeat 30 * ar w 100\n 0-1 ar w 100\n * wait 100\n 0 dies 15\n 1 dies 15\n 2 dies 15\n "
+         "3 dies 15",
+         "healthy", "", "*"},
+        {"terminated after a hang", 4,
+         "* init w\n repeat 30 * ar w 100\n *-2 ar w 100\n" HANG
+         "0 dies 15\n 1 dies 15\n 2 dies 15\n 3 dies 15",
+         "stuck_outside_nccl", "2", "*-2"},
+        {"the watchdog of a victim strikes first", 4,
+         "* init w\n repeat 30 * ar w 100\n *-2 ar w 100\n" HANG "0 dies 6\n * wait 100\n *-0 dies 15",
+         "stuck_outside_nccl", "2", "1,3"},
+        {"timeout, then everybody aborts", 4,
+         "* init w\n repeat 20 * ar w 100\n *-2 ar w 100\n * wait 4000\n *-2 abort w\n *-2 exit 1\n * wait "
+         "2000\n"
+         "2 abort w\n 2 exit 1",
+         "rank_not_joined", "2", "*-2"},
+        {"comes late, after the abort", 4,
+         "* init w\n repeat 20 * ar w 100\n *-2 ar w 100\n * wait 4000\n *-2 abort w\n * wait 2000\n 2 ar w "
+         "100\n"
+         "* wait 4000",
+         "stuck_outside_nccl", "2", "*-2"},
+        {"an error where nothing hangs before", 4,
+         "* init w\n repeat 20 * ar w 100\n 2 async w 6\n *-2 async w 6\n * abort w\n * exit 1",
+         "comm_failed", "2", "*-2"},
+        {"a refused call", 4, "* init w\n repeat 20 * ar w 100\n 1 ar w 100 failed\n *-1 ar w 100\n" HANG,
+         "comm_failed", "1", "*-1"},
+        {"all is well", 4, "* init w\n repeat 30 * ar w 100\n * destroy w\n * exit 0", "healthy", "", "*"},
+        {"slow but regular", 4,
+         "* init w\n * ar w 100\n * wait 4000\n * ar w 100\n * wait 4000\n * ar w 100\n * wait 4000\n 0-1 ar "
+         "w 100\n"
+         "* wait 3000",
+         "healthy", "", "*"},
+    };
+    CHECK(table);
+}
+
+static void creation(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"never splits", 2, "* init w\n repeat 5 * ar w 100\n 1 insplit w\n" HANG, "stuck_outside_nccl", "0",
+         "1"},
+        {"subset creates a communicator of all", 4,
+         "* init w\n repeat 5 * ar w 100\n 0-1 init lazy of 0-3\n" HANG, "init_incomplete", "2-3", "0-1"},
+        {"different lists", 4, "* init w\n repeat 5 * ar w 100\n 0-2 init g of 0-3\n 3 init h of 1,3\n" HANG,
+         "init_incomplete", "3", "0-2"},
+        {"other nranks", 4, "*-3 init w of 0-3\n 3 init w of 0-3 nranks 8\n" HANG, "init_incomplete", "3",
+         "0-2"},
+        {"pairs created in circles", 4,
+         "* init w\n * ar w 1\n 0 init a of 0-1\n 1 init b of 1-2\n 2 init c of 2-3\n 3 init d of 0,3\n" HANG,
+         "deadlock_cycle", "0-3", ""},
+        {"splits in inconsistent order", 4,
+         "* init w\n * split w a\n * split w b\n 0-1 insplit a\n 2-3 insplit b\n" HANG, "deadlock_cycle",
+         "0-3", ""},
+        {"finalized in a circle", 6,
+         "* init w\n 1,4 init a\n 4-5 init b\n 1,5 init c\n * ar w 1\n 4 in finalize b\n 5 in finalize c\n"
+         "1 in finalize a\n 0,2-3 exit 0\n" HANG,
+         "deadlock_cycle", "1,4-5", "0,2-3"},
+        {"shrink without the lost rank", 4,
+         "* init w\n repeat 5 * ar w 100\n 3 exit 0\n 0-2 shrink w s\n repeat 5 0-2 ar s 10\n 0-2 destroy s\n"
+         "0-2 exit 0",
+         "healthy", "", "*"},
+    };
+    CHECK(table);
+}
+
+static void messages(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"send before receive on both", 2,
+         "* init w\n * ar w 1\n 0 send w 1 8000\n 1 send w 0 8000\n 0 recv w 1 8000\n"
+         "1 recv w 0 8000\n" HANG,
+         "deadlock_cycle", "0-1", ""},
+        {"a ring of receives", 6,
+         "* init w\n * ar w 1\n 0 recv w 5 10\n 1 recv w 0 10\n 2 recv w 1 10\n 3 recv w 2 10\n 4 recv w 3 "
+         "10\n"
+         "5 recv w 4 10\n 0 send w 1 10\n 1 send w 2 10\n 2 send w 3 10\n 3 send w 4 10\n 4 send w 5 10\n"
+         "5 send w 0 10\n" HANG,
+         "deadlock_cycle", "0-5", ""},
+        {"a message left out of a batch", 2,
+         "* init w\n * ar w 1\n 0 {\n 0 send w 1 10\n 0 recv w 1 10\n 0 }\n 1 {\n 1 recv w 0 10\n 1 send w 0 "
+         "10\n"
+         "1 recv w 0 50\n 1 }\n" HANG,
+         "p2p_unmatched", "0", "1"},
+        {"left out, and the other has gone on", 2,
+         "* init w\n * ar w 1\n 0 {\n 0 send w 1 10\n 0 recv w 1 10\n 0 }\n 1 {\n 1 recv w 0 10\n 1 send w 0 "
+         "10\n"
+         "1 recv w 0 50\n 1 }\n 0 ar w 7\n" HANG,
+         "p2p_unmatched", "0", "1"},
+        {"byte counts differ", 4,
+         "* init w\n * ar w 1\n 1 send w 2 1\n 2 recv w 1 3\n 0,3 ar w 9\n 1-2 ar w 9\n" HANG, "p2p_mismatch",
+         "1-2", "0,3"},
+        {"empty parts are fine", 3,
+         "* init w\n * {\n 0 send w 1 0\n 0 recv w 1 5\n 1 send w 0 5\n 1 recv w 0 0\n 2 send w 0 3\n 0 recv "
+         "w 2 3\n"
+         "* }\n * ar w 1\n * exit 0",
+         "healthy", "", "*"},
+        {"peer exited", 3, "* init w\n * ar w 1\n 2 exit 0\n 1 recv w 2 10\n" HANG, "p2p_unmatched", "2",
+         "0-1"},
+    };
+    CHECK(table);
+}
+
+static void circles(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"two communicators, one stream", 2,
+         "* init w\n * split w A\n * split w B\n repeat 5 * ar A 100\n repeat 5 * ar B 100\n 0 ar A 1\n 0 ar "
+         "B 1\n"
+         "1 ar B 1\n 1 ar A 1\n" HANG,
+         "order_inversion", "0-1", ""},
+        {"two communicators, each waits at once", 2,
+         "* init w\n * split w A\n * split w B\n repeat 5 * ar A 100\n 0 ar A 1\n 1 ar B 1\n" HANG,
+         "order_inversion", "0-1", ""},
+        {"two communicators on two streams are fine", 2,
+         "* init w\n * split w A\n * split w B\n 0 ar A 1 stream 1\n 0 ar B 1 stream 2\n 1 ar B 1 stream 2\n"
+         "1 ar A 1 stream 1\n * ar w 1\n * exit 0",
+         "healthy", "", "*"},
+        {"half of a group of eight among twelve", 12,
+         "* init w\n 0-7 split w a\n 8-11 nocolor w\n 0-7 split w b\n 8-11 nocolor w\n repeat 2 * ar w 64\n"
+         "0-3 a2a a 64\n 0-3 ar b 64\n 4-7 ar b 64\n 4-7 a2a a 64\n * ar w 64\n" HANG,
+         "order_inversion", "0-7", "8-11"},
+        {"receive holds back a collective", 2,
+         "* init w\n * split w one\n * split w two\n repeat 3 * ar two 10\n 0 ar two 10\n 1 recv one 0 10 "
+         "thread 1\n" HANG,
+         "deadlock_cycle", "0-1", ""},
+    };
+    CHECK(table);
+}
+
+static void lost_evidence(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"trace missing, healthy", 4, "* init w\n repeat 20 * ar w 100\n * exit 0\n 2 notrace",
+         "trace_missing", "", "*"},
+        {"trace missing, the others stuck", 4,
+         "* init w\n repeat 20 * ar w 100\n *-2 ar w 100\n 2 notrace\n" HANG, "inconclusive", "", "*"},
+        {"trace missing, another rank is plainly absent", 4,
+         "* init w\n *-3 init c\n repeat 20 * ar w 100\n repeat 70 0-2 ar c 5\n 0-1 ar c 5\n 3 "
+         "notrace\n" HANG,
+         "stuck_outside_nccl", "2", "0-1,3"},
+        {"lost records before a mismatch", 4,
+         "* init w\n repeat 20 * ar w 100\n 1 lose\n repeat 50 * ar w 100\n 1 record\n repeat 5 * ar w 100\n"
+         "*-3 ar w 50\n 3 ag w 50\n" HANG,
+         "op_mismatch", "3", "*-3"},
+        {"the awaited op itself is lost", 4,
+         "* init w\n repeat 20 * ar w 100\n 1 lose\n * ar w 100\n 1 record\n" HANG, "inconclusive", "", "*"},
+        {"an old divergence that only checkpoints hold", 3,
+         "* init w\n repeat 100 * ar w 100\n *-1 ar w 100\n 1 ar w 100 f32 max\n repeat 20000 * ar w 100\n * "
+         "exit 0",
+         "signature_mismatch", "1", "0,2"},
+    };
+    CHECK(table);
+}
+
+static void wording(void **state)
+{
+    (void)state;
+    story_expect_words(4, "* init w\n *-0 bc w 53 i64\n * bc w 1000 f16\n * bc w 2000 f16\n" HANG,
+                       "skipped 1 op");
+    story_expect_words(4, "* init w\n repeat 20 * ar w 100\n 2 exit 0\n *-2 ar w 100\n" HANG,
+                       "finished and exited");
+    story_expect_words(2, "* init w\n repeat 20 * ar w 100\n 0 ar w 100\n 1 in destroy w\n" HANG,
+                       "CommDestroy");
+    story_expect_words(4, "* init w\n *-2 ar w 4096 f16\n 2 ag w 4096 f16\n" HANG, "AllGather (4,096 × f16)");
+}
+
+static void folds_ranks(void **state)
+{
+    (void)state;
+    static const int32_t ranks[] = {0, 1, 2, 4, 6, 7};
+    char text[32], small[5];
+    assert_int_equal(rec_fold_ranks(text, sizeof text, ranks, 6), 9);
+    assert_string_equal(text, "0-2,4,6-7");
+    assert_int_equal(rec_fold_ranks(small, sizeof small, ranks, 6), 9);
+    assert_string_equal(small, "0-2,");
+    rec_fold_ranks(text, sizeof text, ranks, 0);
+    assert_string_equal(text, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(signatures),    cmocka_unit_test(order),    cmocka_unit_test(missing),
+        cmocka_unit_test(creation),      cmocka_unit_test(messages), cmocka_unit_test(circles),
+        cmocka_unit_test(lost_evidence), cmocka_unit_test(wording),  cmocka_unit_test(folds_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -368,7 +368,7 @@ static void test_hostile_metadata(void **state)
         maker_open(&maker, dir, stem, texts[i], 0);
         maker_world(&maker, 0x100, 0xfffffff0u, (uint32_t)i * 1000000000u);
         maker_ops(&maker, 0, UINT64_MAX - 3, 3);
-        maker_comm(&maker, REC_ID_NONE - 1, 0x100, 1, 0, 0x100);
+        maker_comm(&maker, REC_ID_NONE - 1, 0x100, UINT32_MAX, 0, 0x100);
         maker_frontier(&maker, 123456, UINT64_MAX);
         maker_close(&maker);
     }

@@ -98,10 +98,45 @@ static bool seen_elsewhere(const struct diag *d, const struct lane *where, uint6
     return false;
 }
 
+/*
+ * Ops that all look alike hide a shift, except at the end: when the many stand at one seq
+ * and the one at another.
+ */
+static void shift_by_frontier(const struct diag *d, struct divergence *v)
+{
+    const struct lane *m = v->usual, *x = v->unusual;
+    for (uint32_t k = 1; k < m->nops && k < x->nops; k++)
+        if (m->sigs[k] != x->sigs[k])
+            return;
+    uint64_t usual = 0;
+    for (size_t i = 0; i < v->lanes->count; i++) {
+        const struct lane *lane = &v->lanes->items[i];
+        for (uint32_t j = 0; lane->nops && lane->class_id == v->usual_class && j < lane->nmembers; j++) {
+            uint64_t next = diag_member_of(d, v->lanes->members[lane->first_member + j])->next_seq;
+            if (usual && next != usual)
+                return;
+            usual = next;
+        }
+    }
+    uint64_t unusual = diag_member_of(d, v->lanes->members[x->first_member])->next_seq;
+    size_t by = (size_t)(unusual > usual ? unusual - usual : usual - unusual);
+    bool ahead = unusual > usual;
+    const struct lane *longer = ahead ? x : m, *shorter = ahead ? m : x;
+    if (!by || by >= longer->nops)
+        return;
+    for (size_t k = 0; k + by < longer->nops && k < shorter->nops; k++)
+        if (longer->sigs[k + by] != shorter->sigs[k])
+            return;
+    v->split = ahead ? DIAG_SPLIT_EXTRA : DIAG_SPLIT_SKIP;
+    v->shift = by;
+}
+
 static void compare_lanes(const struct diag *d, struct divergence *v)
 {
     const struct lane *m = v->usual, *x = v->unusual;
     v->split = diag_align(m->sigs, m->nops, x->sigs, x->nops, &v->shift);
+    if (v->split == DIAG_SPLIT_OTHER && v->usual_count > 1)
+        shift_by_frontier(d, v);
     v->fields = fields_of(&m->first, &x->first);
     v->equal_bytes = v->fields == (FIELD_COUNT | FIELD_DTYPE) || v->fields == FIELD_DTYPE
                          ? diag_bytes(&m->first.op) == diag_bytes(&x->first.op)

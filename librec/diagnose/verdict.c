@@ -52,29 +52,6 @@ static size_t missing_ranks(struct diag *d, int32_t **ranks)
     return count;
 }
 
-static void report_missing(struct diag *d, const int32_t *missing, size_t count)
-{
-    struct rec_finding *f =
-        count ? diag_finding(d, REC_VERDICT_TRACE_MISSING, REC_CONF_CERTAIN, DIAG_TIER_NOTE, 0) : NULL;
-    if (!f)
-        return;
-    struct diag_text t = {0};
-    diag_printf(&t, "there is no trace of ");
-    diag_say_ranks(&t, missing, count);
-    diag_printf(&t, " of %" PRIu32 ": what %s did is unknown", rec_job_expected_ranks(d->job),
-                count == 1 ? "it" : "they");
-    diag_summary(d, f, &t);
-}
-
-/* ---- nothing found ---- */
-
-static bool stands_still(const struct diag_proc *proc)
-{
-    const struct rec_process *p = proc->p;
-    return p->fate != REC_FATE_EXITED && p->last_call_ns && proc->life_ns > p->last_call_ns &&
-           proc->life_ns - p->last_call_ns >= proc->patience_ns;
-}
-
 static void say_healthy(struct diag *d, struct diag_text *t)
 {
     size_t well = 0, killed = 0, alive = 0;
@@ -92,7 +69,36 @@ static void say_healthy(struct diag *d, struct diag_text *t)
         diag_printf(t, " up to the end; the job was killed while it was running");
 }
 
-static void report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
+/* healthy: nothing else is wrong, so this is the verdict. */
+static void report_missing(struct diag *d, const int32_t *missing, size_t count, bool healthy)
+{
+    struct rec_finding *f =
+        count ? diag_finding(d, REC_VERDICT_TRACE_MISSING, REC_CONF_CERTAIN, DIAG_TIER_NOTE, 0) : NULL;
+    if (!f)
+        return;
+    struct diag_text t = {0};
+    diag_printf(&t, "there is no trace of ");
+    diag_say_ranks(&t, missing, count);
+    diag_printf(&t, " of %" PRIu32 ": what %s did is unknown", rec_job_expected_ranks(d->job),
+                count == 1 ? "it" : "they");
+    if (healthy) {
+        diag_printf(&t, "; ");
+        say_healthy(d, &t);
+    }
+    diag_summary(d, f, &t);
+}
+
+/* ---- nothing found ---- */
+
+static bool stands_still(const struct diag_proc *proc)
+{
+    const struct rec_process *p = proc->p;
+    return p->fate != REC_FATE_EXITED && p->last_call_ns && proc->life_ns > p->last_call_ns &&
+           proc->life_ns - p->last_call_ns >= proc->patience_ns;
+}
+
+/* Healthy or inconclusive; true when healthy. */
+static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
 {
     size_t still = 0;
     uint64_t last = 0;
@@ -108,16 +114,17 @@ static void report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
     }
     struct diag_text t = {0};
     if (!still) {
-        struct rec_finding *f = diag_finding(d, REC_VERDICT_HEALTHY, REC_CONF_CERTAIN, DIAG_TIER_FAULT, 0);
+        struct rec_finding *f =
+            nmissing ? NULL : diag_finding(d, REC_VERDICT_HEALTHY, REC_CONF_CERTAIN, DIAG_TIER_FAULT, 0);
         if (f) {
             say_healthy(d, &t);
             diag_summary(d, f, &t);
         }
-        return;
+        return true;
     }
     struct rec_finding *f = diag_finding(d, REC_VERDICT_INCONCLUSIVE, REC_CONF_UNKNOWN, DIAG_TIER_FAULT, 0);
     if (!f)
-        return;
+        return false;
     for (size_t i = 0; i < nmissing; i++)
         diag_blame(d, f, DIAG_SUSPECT, missing[i]);
     diag_printf(&t, "%zu of %zu processes made no NCCL call since ", still, d->nprocs);
@@ -132,6 +139,7 @@ static void report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
     diag_summary(d, f, &t);
     if (sample && sample->count)
         diag_evidence_op(d, f, &d->ops[sample->first + sample->count - 1], "last called");
+    return false;
 }
 
 /* ---- the end ---- */
@@ -217,9 +225,8 @@ static enum rec_code run(struct diag *d)
         diag_failures(d);
     int32_t *missing;
     size_t nmissing = missing_ranks(d, &missing);
-    if (!any_fault(d))
-        report_rest(d, missing, nmissing);
-    report_missing(d, missing, nmissing);
+    bool healthy = !any_fault(d) && report_rest(d, missing, nmissing);
+    report_missing(d, missing, nmissing, healthy);
     free(missing);
     return REC_OK;
 }

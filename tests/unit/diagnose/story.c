@@ -30,7 +30,8 @@ struct pair {
 struct teller {
     void *memory;
     struct rec_writer *writer;
-    bool over, losing, stopped, no_trace, capturing;
+    bool over, losing, no_trace, capturing;
+    uint64_t stop_ns; /* when it stopped to show signs of life; 0 */
     char path[160];
     uint64_t ordinal[THREADS_MAX];
     uint64_t lost[COMMS_MAX], lost_total;
@@ -91,16 +92,16 @@ static void close_trace(struct stage *stage, int rank)
 {
     struct teller *t = &stage->ranks[rank];
     struct rec_error err;
+    uint64_t last = t->stop_ns ? t->stop_ns : stage->now;
     if (!t->over) {
         for (int c = 0; c < stage->ncomms; c++) {
             struct rec_frontier frontier = {
                 .comm = (uint32_t)c, .next_seq = t->seq[c], .p2p_entered = t->p2p[c], .lost = t->lost[c]};
             if (t->comm_rank[c] >= 0)
-                rec_writer_frontier(t->writer, stage->now, &frontier);
+                rec_writer_frontier(t->writer, last, &frontier);
         }
-        rec_writer_open_ops(t->writer, stage->now, t->open, t->nopen);
-        if (!t->stopped)
-            rec_writer_heartbeat(t->writer, stage->now);
+        rec_writer_open_ops(t->writer, last, t->open, t->nopen);
+        rec_writer_heartbeat(t->writer, last);
         assert_int_equal(rec_writer_flush(t->writer, &err), REC_OK);
         rec_writer_abandon(t->writer);
     }
@@ -410,8 +411,7 @@ static void do_end(const struct line *line)
             continue;
         }
         if (strcmp(verb, "stops") == 0) {
-            t->stopped = true;
-            rec_writer_heartbeat(t->writer, line->stage->now);
+            t->stop_ns = line->stage->now;
             continue;
         }
         struct rec_end end = {.reason = strcmp(verb, "dies") == 0 ? REC_END_SIGNAL : REC_END_EXIT};

@@ -1,6 +1,6 @@
 /*
- * The inside of a writer: three files share it. defs.c keeps what every segment repeats,
- * losses.c what could not be written, writer.c pieces, segments and parts.
+ * The inside of a writer: defs.c keeps what every segment repeats, losses.c what could not
+ * be written, segment.c makes pieces, segments and parts, writer.c takes the records.
  */
 #ifndef REC_FORMAT_WRITER_STATE_H
 #define REC_FORMAT_WRITER_STATE_H
@@ -144,5 +144,46 @@ struct rec_writer {
     uint8_t raw[REC_WRITER_RAW];
     uint8_t out[REC_WRITER_OUT];
 };
+
+/* ---- parts, segments and pieces (segment.c) ---- */
+
+/* Creates part number and writes its header; an errno value. */
+int rec_segment_create_part(struct rec_writer *w, uint32_t number);
+/* Ends the part with its index; an errno value. */
+int rec_segment_write_index(struct rec_writer *w);
+/* Makes room for bytes of records in an open segment, starting one if need be; false: drop them. */
+bool rec_segment_room(struct rec_writer *w, size_t bytes);
+/* Writes the piece that has been built; last ends the segment. False when its ops are lost. */
+bool rec_segment_write(struct rec_writer *w, bool last);
+/* Is it time to end the segment? */
+bool rec_segment_full(const struct rec_writer *w);
+/* Puts the losses that wait into the piece; false when there is no room for them yet. */
+bool rec_segment_put_losses(struct rec_writer *w);
+/* Notes ops that never reach the file. */
+void rec_segment_lose(struct rec_writer *w, uint32_t thread, uint64_t first_ordinal, uint64_t count);
+
+/* Records go to the end of raw: encode at rec_raw_end, then take what was encoded. */
+static inline uint8_t *rec_raw_end(struct rec_writer *w)
+{
+    return w->raw + w->raw_bytes;
+}
+
+static inline void rec_raw_take(struct rec_writer *w, const uint8_t *end)
+{
+    w->raw_bytes = (size_t)(end - w->raw);
+}
+
+/* A record that carries this time goes into the piece. */
+static inline void rec_note_time(struct rec_writer *w, uint64_t time_ns)
+{
+    if (!time_ns)
+        return;
+    if (time_ns < w->piece_min)
+        w->piece_min = time_ns;
+    if (time_ns > w->piece_max)
+        w->piece_max = time_ns;
+    if (time_ns > w->last_ns)
+        w->last_ns = time_ns;
+}
 
 #endif

@@ -39,7 +39,7 @@ struct rec_writer_config {
     int level;              /* zstd level; 0 = 1 */
 };
 
-/* Bytes of 64-byte-aligned memory for a writer with this configuration (about 3 MiB). */
+/* Bytes of 64-byte-aligned memory for a writer with this configuration (about 4 MiB). */
 size_t rec_writer_bytes(const struct rec_writer_config *config);
 
 /* Sets a writer up in memory. Never fails for memory of rec_writer_bytes. */
@@ -48,7 +48,8 @@ struct rec_writer *rec_writer_init(void *memory, const struct rec_writer_config 
 /*
  * Creates DIR/STEM.frec: 0600, O_EXCL, O_NOFOLLOW, O_CLOEXEC; the directory must exist.
  * meta is the header's JSON object (docs/format.md lists the keys); copied. The writer adds
- * the part number itself.
+ * the part number itself. After a failure rec_writer_status has the errno (EEXIST: the name
+ * is taken, try another); the call may be repeated.
  */
 enum rec_code rec_writer_open(struct rec_writer *writer, const char *dir, const char *stem, const char *meta,
                               size_t meta_bytes, struct rec_error *err) REC_WARN_UNUSED;

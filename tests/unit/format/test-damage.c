@@ -134,7 +134,7 @@ static void test_random_damage(void **state)
 {
     struct bytes bytes = small_trace(*state, OPS);
     uint64_t random = 1;
-    for (int round = 0; round < 4000; round++) {
+    for (unsigned round = 0; round < 4000; round++) {
         struct bytes bad = slice(bytes, bytes.size);
         for (unsigned flips = 1 + round % 16; flips; flips--) {
             random += UINT64_C(0x9e3779b97f4a7c15);
@@ -159,7 +159,7 @@ static void test_random_contents(void **state)
     static struct rec_crc crc;
     rec_crc_init(&crc);
     uint64_t random = 7;
-    for (int round = 0; round < 4000; round++) {
+    for (unsigned round = 0; round < 4000; round++) {
         struct bytes bad = slice(bytes, bytes.size);
         for (unsigned flips = 1 + round % 4; flips; flips--) {
             random += UINT64_C(0x9e3779b97f4a7c15);

@@ -129,9 +129,10 @@ void job_boot_id(char *buffer, size_t size);
 /* ---- live regions (snapshot.c) ---- */
 
 /*
- * A private copy of a region. Taken in this order: counters, open calls, slots, definitions;
- * so every call that a counter speaks of and that is still in the region is in the copy, and
- * every slot finds its communicator.
+ * A private copy of a region, as it was when its threads' ordinals were copied. Taken in this
+ * order: counters, open calls, slots, definitions; so every call that a counter speaks of and
+ * that is still in the region is in the copy, every slot finds its communicator, and what was
+ * entered later is left out.
  */
 struct job_snapshot {
     struct rec_live copy; /* into memory */

@@ -203,6 +203,8 @@ static void take_live_counters(struct job_process *process, const struct job_sna
         uint64_t open = atomic_load_explicit(&live->open, memory_order_relaxed);
         if (open && open <= entered)
             entered = open - 1;
+        else if (s->alive && entered > thread->next)
+            entered--; /* the call may have been on its way into its slot */
         if (entered > thread->end)
             thread->end = entered;
         thread->counted_lost = atomic_load_explicit(&live->lost, memory_order_relaxed);

@@ -59,17 +59,21 @@ static enum rec_code copy_header(const struct rec_live *live, const char *path, 
     return REC_OK;
 }
 
-/* Counters of communicators and threads, before anything that they count. */
+/*
+ * Counters of communicators first, then those of threads: no counter speaks of a call that
+ * the threads' ordinals, where this picture ends, do not cover.
+ */
 static void copy_counters(const struct rec_live *live, struct rec_live *copy)
 {
+    for (uint32_t i = 0; i < copy->header->comm_count; i++)
+        copy_words(&copy->comms[i], &live->comms[i], sizeof(copy->comms[i]));
+    atomic_thread_fence(memory_order_acquire);
     for (uint32_t i = 0; i < copy->header->thread_count; i++) {
         uint32_t id = atomic_load_explicit(&live->threads[i].id, memory_order_acquire);
         copy_words(&copy->threads[i], &live->threads[i], sizeof(copy->threads[i]));
         atomic_store_explicit(&copy->threads[i].id, id, memory_order_relaxed);
         copy->threads[i].name[sizeof(copy->threads[i].name) - 1] = '\0';
     }
-    for (uint32_t i = 0; i < copy->header->comm_count; i++)
-        copy_words(&copy->comms[i], &live->comms[i], sizeof(copy->comms[i]));
 }
 
 /*
@@ -113,6 +117,18 @@ static void copy_definitions(const struct rec_live *live, struct rec_live *copy)
 }
 
 /*
+ * How many of count copied slots belong to the picture: chunks are copied one after the
+ * other while threads go on, and what was entered after the counters were copied would leave
+ * holes.
+ */
+static uint32_t trim(const union rec_live_slot *slots, uint32_t count, uint64_t entered)
+{
+    while (count > 0 && slots[count - 1].fields.ordinal >= entered)
+        count--;
+    return count;
+}
+
+/*
  * The finished slots of one chunk. A chunk that is freed or claimed anew meanwhile was fully
  * drained before, so its ops are in the file, which is read later: it is dropped here.
  */
@@ -127,7 +143,8 @@ static bool copy_chunk(const struct rec_live *live, struct rec_live *copy, uint3
     uint64_t claim = LOAD(from->claim), first = LOAD(from->first_ordinal);
     uint32_t thread_id = LOAD(from->thread_id);
     uint32_t done = atomic_load_explicit(&from->done, memory_order_acquire);
-    if (done > slots || thread_id == 0)
+    if (done > slots || thread_id == 0 || owner > copy->header->thread_count ||
+        LOAD(copy->threads[owner - 1].id) != thread_id)
         return false;
     for (uint32_t k = 0; k < done; k++) {
         struct rec_slot slot;
@@ -138,6 +155,7 @@ static bool copy_chunk(const struct rec_live *live, struct rec_live *copy, uint3
     if (LOAD(from->owner) != owner || LOAD(from->claim) != claim || LOAD(from->first_ordinal) != first ||
         LOAD(from->thread_id) != thread_id)
         return false;
+    done = trim(&copy->slots[(size_t)i * slots], done, LOAD(copy->threads[owner - 1].ordinal));
     atomic_store_explicit(&to->owner, owner, memory_order_relaxed);
     atomic_store_explicit(&to->claim, claim, memory_order_relaxed);
     atomic_store_explicit(&to->first_ordinal, first, memory_order_relaxed);
@@ -168,7 +186,8 @@ static uint32_t copy_open(const struct rec_live *live, const struct rec_live *co
     uint32_t count = 0;
     for (uint32_t i = 0; i < copy->header->thread_count; i++) {
         uint32_t id = LOAD(copy->threads[i].id);
-        if (id && rec_live_open_op(live, i, &calls[count].slot))
+        if (id && rec_live_open_op(live, i, &calls[count].slot) &&
+            calls[count].slot.ordinal < LOAD(copy->threads[i].ordinal))
             calls[count++].thread_id = id;
     }
     return count;

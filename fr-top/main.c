@@ -186,15 +186,15 @@ int main(int argc, char **argv)
     int done = parse(argc, argv, &arguments);
     if (done != 0)
         return done - 1;
+    bool screen = !arguments.once && !arguments.json && isatty(STDOUT_FILENO);
+    arguments.watch.patience_ms = screen ? 200 : 0;
     struct top_watch *watch = top_watch_open(&arguments.watch, &err);
     if (watch == NULL)
         return fr_error(&err);
     int status;
-    if (arguments.once || arguments.json)
-        status = run_once(watch, &arguments);
-    else if (isatty(STDOUT_FILENO))
+    if (screen)
         status = top_screen_run(watch, &arguments.screen);
-    else if (arguments.screen.metrics != NULL)
+    else if (arguments.screen.metrics != NULL && !arguments.once && !arguments.json)
         status = run_exporter(watch, &arguments);
     else
         status = run_once(watch, &arguments);

@@ -1,9 +1,21 @@
 #include "fr-top/top.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+void top_boot_id(char *out, size_t size)
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
+    out[n > 0 ? n : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    if (fd >= 0)
+        close(fd);
+}
 
 struct top_member *top_probe_member(struct top_probe *probe)
 {
@@ -18,6 +30,34 @@ struct top_member *top_probe_member(struct top_probe *probe)
     struct top_member *member = &probe->members[probe->nmembers++];
     *member = (struct top_member){.comm_rank = REC_ID_NONE};
     return member;
+}
+
+uint32_t top_probe_find(const struct top_probe *probe, uint32_t comm_id)
+{
+    for (size_t i = 0; comm_id != REC_ID_NONE && i < probe->nmembers; i++) {
+        if (probe->members[i].comm_id == comm_id)
+            return (uint32_t)i;
+    }
+    return TOP_NONE;
+}
+
+void top_process_open(struct top_process *process, const struct top_op *op)
+{
+    uint32_t at = process->nopen < TOP_MAX_OPEN ? process->nopen : TOP_MAX_OPEN;
+    process->nopen++;
+    while (at > 0 && process->open[at - 1].since_ns > op->since_ns)
+        at--;
+    if (at >= TOP_MAX_OPEN)
+        return;
+    size_t behind = (process->nopen < TOP_MAX_OPEN ? process->nopen : TOP_MAX_OPEN) - at - 1;
+    memmove(&process->open[at + 1], &process->open[at], behind * sizeof process->open[0]);
+    process->open[at] = *op;
+}
+
+bool top_tells_progress(unsigned kind)
+{
+    return (rec_kind_flags(kind) &
+            (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE | REC_KF_TEARDOWN)) != 0;
 }
 
 static void take_text(char *out, size_t size, const json_t *object, const char *key)
@@ -49,6 +89,7 @@ void top_probe_meta(struct top_probe *probe, const char *meta, size_t bytes)
         return;
     take_text(process->host, sizeof process->host, root, "host");
     take_text(process->exe, sizeof process->exe, root, "exe");
+    take_text(process->boot_id, sizeof process->boot_id, root, "boot_id");
     const char *uid = json_string_value(json_object_get(root, "proc_uid"));
     if (process->proc_uid == 0 && uid != NULL)
         process->proc_uid = strtoull(uid, NULL, 16);

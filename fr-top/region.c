@@ -119,28 +119,6 @@ static void read_comms(struct top_probe *probe, struct region *region, const str
     }
 }
 
-static uint32_t member_of(const struct top_probe *probe, uint32_t comm_id)
-{
-    for (size_t i = 0; comm_id != REC_ID_NONE && i < probe->nmembers; i++) {
-        if (probe->members[i].comm_id == comm_id)
-            return (uint32_t)i;
-    }
-    return TOP_NONE;
-}
-
-static void add_open(struct top_process *process, const struct top_op *op)
-{
-    uint32_t at = process->nopen < TOP_MAX_OPEN ? process->nopen : TOP_MAX_OPEN;
-    process->nopen++;
-    while (at > 0 && process->open[at - 1].since_ns > op->since_ns)
-        at--;
-    if (at >= TOP_MAX_OPEN)
-        return;
-    size_t behind = (process->nopen < TOP_MAX_OPEN ? process->nopen : TOP_MAX_OPEN) - at - 1;
-    memmove(&process->open[at + 1], &process->open[at], behind * sizeof process->open[0]);
-    process->open[at] = *op;
-}
-
 static void read_threads(struct top_probe *probe, struct region *region, const struct rec_clock *clock)
 {
     struct top_process *process = &probe->process;
@@ -158,21 +136,14 @@ static void read_threads(struct top_probe *probe, struct region *region, const s
             continue;
         struct top_op open;
         rec_live_to_op(live, clock, id, &slot, &open.op);
-        open.member = member_of(probe, open.op.comm);
+        open.member = top_probe_find(probe, open.op.comm);
         open.since_ns = open.op.enter_ns;
-        add_open(process, &open);
+        top_process_open(process, &open);
         if (open.op.enter_ns > process->last_call_ns)
             process->last_call_ns = open.op.enter_ns;
     }
     if (lost > process->lost)
         process->lost = lost;
-}
-
-static bool tells_progress(const struct rec_slot *slot)
-{
-    return slot->comm != REC_LIVE_NONE16 &&
-           (rec_kind_flags(slot->kind) &
-            (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE | REC_KF_TEARDOWN)) != 0;
 }
 
 struct measured {
@@ -199,7 +170,7 @@ static void read_chunk(const struct region *region, uint32_t c, struct measured 
             break;
         if (slot.exit > mine.newest)
             mine.newest = slot.exit;
-        if (mine.last.exit == 0 && tells_progress(&slot))
+        if (mine.last.exit == 0 && slot.comm != REC_LIVE_NONE16 && top_tells_progress(slot.kind))
             mine.last = slot;
         if (fresh && rec_kind_flags(slot.kind) & REC_KF_DATA) {
             mine.calls++;
@@ -235,7 +206,7 @@ static void read_finished(struct top_probe *probe, struct region *region, const 
         rec_live_to_op(&region->live, clock, sum->last_thread, &sum->last, &process->now.op);
         process->now.since_ns = process->now.op.exit_ns;
     }
-    process->now.member = member_of(probe, process->now.op.comm);
+    process->now.member = top_probe_find(probe, process->now.op.comm);
     region->newest_exit = sum->newest;
 }
 

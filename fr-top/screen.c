@@ -143,9 +143,26 @@ static void draw_counts_line(const struct screen *screen, int y, int x)
     put_worry(y, x, "Lost", snapshot->lost, TUI_WARN);
 }
 
-static void draw_oldest_line(const struct screen *screen, int y, int x)
+/* Whom to look at first: the rank that keeps others waiting, else the oldest call. */
+static void draw_first_line(const struct screen *screen, int y, int x)
 {
     const struct top_snapshot *snapshot = screen->snapshot;
+    uint32_t late = TOP_NONE;
+    for (uint32_t i = 0; i < snapshot->nprocesses; i++) {
+        const struct top_process *p = &snapshot->processes[i];
+        if (p->state == TOP_LATE &&
+            (late == TOP_NONE || p->last_call_ns < snapshot->processes[late].last_call_ns))
+            late = i;
+    }
+    if (late != TOP_NONE) {
+        const struct top_process *p = &snapshot->processes[late];
+        char name[16], quiet[16];
+        top_text_rank(name, sizeof name, p);
+        top_text_age(quiet, sizeof quiet, snapshot->now_ns - p->last_call_ns);
+        int used = tui_say(y, x, TUI_METER_LABEL, "Late: ");
+        tui_say(y, x + used, TUI_BAD, "rank %s (%s), no call for %s", name, p->host, quiet);
+        return;
+    }
     int cells = tui_say(y, x, TUI_METER_LABEL, "Oldest: ");
     if (snapshot->oldest == TOP_NONE) {
         tui_say(y, x + cells, TUI_DIM, "nobody is inside NCCL");
@@ -212,11 +229,11 @@ static int draw_header(struct screen *screen, int rows, int columns)
     if (wide) {
         draw_job_line(screen, y, half + 2);
         draw_counts_line(screen, y + 1, half + 2);
-        draw_oldest_line(screen, y + 2, half + 2);
+        draw_first_line(screen, y + 2, half + 2);
         y += 3;
     } else {
         draw_counts_line(screen, y + 3, 1);
-        draw_oldest_line(screen, y + 4, 1);
+        draw_first_line(screen, y + 4, 1);
         y += 5;
     }
     if (rows < 18)

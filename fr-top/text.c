@@ -103,7 +103,7 @@ void top_text_rank(char *out, size_t size, const struct top_process *process)
 void top_text_end(char *out, size_t size, const struct top_process *process)
 {
     if (process->vanished)
-        snprintf(out, size, "gone without a word (SIGKILL, lost node)");
+        snprintf(out, size, "gone without a word (SIGKILL?)");
     else if (!process->ended)
         out[0] = '\0';
     else if (process->end.reason == REC_END_SIGNAL && sigabbrev_np(process->end.signal) != NULL)

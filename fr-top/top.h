@@ -70,6 +70,7 @@ struct top_process {
     bool derived_rank;
     int32_t pid;
     char host[128], exe[256], job[160], restart[32];
+    char boot_id[40];
     char frec_dir[REC_LIVE_PATH_BYTES];
     bool local; /* from a live region */
 
@@ -91,6 +92,9 @@ struct top_process {
     uint32_t first_member, nmembers; /* in the snapshot */
 };
 
+/* This host's boot id; "" when unknown. */
+void top_boot_id(char *out, size_t size);
+
 /* ---- probes ---- */
 
 struct top_probe {
@@ -107,6 +111,12 @@ struct top_probe {
 
 /* A new zeroed member at the end; NULL without memory. */
 struct top_member *top_probe_member(struct top_probe *probe);
+/* Index of the member with this process-local id; TOP_NONE. */
+uint32_t top_probe_find(const struct top_probe *probe, uint32_t comm_id);
+/* Counts an open call and keeps it among the oldest. */
+void top_process_open(struct top_process *process, const struct top_op *op);
+/* Is this a kind of call by which one sees how far a rank has come? */
+bool top_tells_progress(unsigned kind);
 /* The job and rank that the recorder's JSON tells (host, rank, job, start_ns …). */
 void top_probe_meta(struct top_probe *probe, const char *meta, size_t bytes);
 
@@ -114,6 +124,16 @@ void top_probe_meta(struct top_probe *probe, const char *meta, size_t bytes);
 enum rec_code top_region_open(struct top_probe *probe, struct rec_error *err) REC_WARN_UNUSED;
 void top_region_read(struct top_probe *probe, uint64_t now_ns);
 void top_region_close(struct top_probe *probe);
+
+/*
+ * Trace files: processes of other hosts, and those that ended before anybody looked. The
+ * probe's path is that of the first part, which may be gone. open reads only part's header; read looks at the
+ * last segment, and only when the file has changed.
+ */
+enum rec_code top_trace_open(struct top_probe *probe, uint32_t part, struct rec_error *err) REC_WARN_UNUSED;
+void top_trace_part(struct top_probe *probe, uint32_t part); /* this part exists */
+void top_trace_read(struct top_probe *probe, uint64_t now_ns);
+void top_trace_close(struct top_probe *probe);
 
 /* ---- snapshots ---- */
 
@@ -164,6 +184,7 @@ struct top_options {
     const char *live_dir; /* where live regions lie */
     const char *job;      /* only this job id; NULL */
     uint32_t stall_sec;
+    uint32_t patience_ms; /* for opening trace files, per refresh; the rest comes later. 0 = all at once */
 };
 
 struct top_watch;

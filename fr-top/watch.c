@@ -1,6 +1,7 @@
 /* Keeping track of what there is to look at: processes appear, end and start again. */
 #include "fr-top/top.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -11,14 +12,31 @@
 #include <time.h>
 #include <unistd.h>
 
+#define TRACE_SCAN_NS UINT64_C(2000000000) /* directories of traces may be far away: not at every refresh */
+#define MAX_DIRS      16                   /* directories that live regions name */
+
+struct probes {
+    struct top_probe **items;
+    size_t count, room;
+};
+
 struct top_watch {
     struct top_options options;
     char dir[REC_LIVE_PATH_BYTES]; /* real path of options.dir; "" */
-    struct top_probe **probes;
-    size_t nprobes, room;
+    char boot_id[40];
+    struct probes regions, traces;
+    uint64_t traces_scanned_ns;
+    size_t next_trace; /* to be read first in the next refresh */
     struct top_snapshot snapshot;
     char warning[256];
 };
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 struct top_watch *top_watch_open(const struct top_options *options, struct rec_error *err)
 {
@@ -28,6 +46,7 @@ struct top_watch *top_watch_open(const struct top_options *options, struct rec_e
         return NULL;
     }
     watch->options = *options;
+    top_boot_id(watch->boot_id, sizeof watch->boot_id);
     if (options->dir == NULL)
         return watch;
     char *real = realpath(options->dir, NULL);
@@ -46,9 +65,9 @@ struct top_watch *top_watch_open(const struct top_options *options, struct rec_e
     return watch;
 }
 
-static void free_probe(struct top_probe *probe)
+static void free_probe(struct top_probe *probe, void (*close_reader)(struct top_probe *))
 {
-    top_region_close(probe);
+    close_reader(probe);
     free(probe->members);
     free(probe);
 }
@@ -57,41 +76,61 @@ void top_watch_close(struct top_watch *watch)
 {
     if (watch == NULL)
         return;
-    for (size_t i = 0; i < watch->nprobes; i++)
-        free_probe(watch->probes[i]);
-    free(watch->probes);
+    for (size_t i = 0; i < watch->regions.count; i++)
+        free_probe(watch->regions.items[i], top_region_close);
+    for (size_t i = 0; i < watch->traces.count; i++)
+        free_probe(watch->traces.items[i], top_trace_close);
+    free(watch->regions.items);
+    free(watch->traces.items);
     top_snapshot_clear(&watch->snapshot);
     free(watch);
 }
 
-static struct top_probe *find_probe(const struct top_watch *watch, const char *path)
+static struct top_probe *find_probe(const struct probes *probes, const char *path)
 {
-    for (size_t i = 0; i < watch->nprobes; i++) {
-        if (strcmp(watch->probes[i]->path, path) == 0)
-            return watch->probes[i];
+    for (size_t i = 0; i < probes->count; i++) {
+        if (strcmp(probes->items[i]->path, path) == 0)
+            return probes->items[i];
     }
     return NULL;
 }
 
-static void warn(struct top_watch *watch, const struct rec_error *err)
+/* NULL without memory. */
+static struct top_probe *new_probe(const char *path)
 {
-    if (watch->warning[0] == '\0')
-        snprintf(watch->warning, sizeof watch->warning, "%.150s: %.100s", err->path, err->text);
+    struct top_probe *probe = calloc(1, sizeof *probe);
+    if (probe != NULL)
+        snprintf(probe->path, sizeof probe->path, "%s", path);
+    return probe;
 }
 
-static bool keep_probe(struct top_watch *watch, struct top_probe *probe)
+static bool keep_probe(struct probes *probes, struct top_probe *probe)
 {
-    if (watch->nprobes == watch->room) {
-        size_t room = watch->room > 0 ? watch->room * 2 : 64;
-        struct top_probe **probes = realloc(watch->probes, room * sizeof *probes);
-        if (probes == NULL)
+    if (probes->count == probes->room) {
+        size_t room = probes->room > 0 ? probes->room * 2 : 64;
+        struct top_probe **items = realloc(probes->items, room * sizeof *items);
+        if (items == NULL)
             return false;
-        watch->probes = probes;
-        watch->room = room;
+        probes->items = items;
+        probes->room = room;
     }
-    watch->probes[watch->nprobes++] = probe;
+    probes->items[probes->count++] = probe;
     return true;
 }
+
+static void warn(struct top_watch *watch, const char *path, const char *text)
+{
+    if (watch->warning[0] == '\0')
+        snprintf(watch->warning, sizeof watch->warning, "%.150s: %.100s", path, text);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+/* ---- live regions ---- */
 
 /* The trace directory as the process named it may be another path to the same place. */
 static bool records_into(const struct top_watch *watch, const struct top_probe *probe)
@@ -106,32 +145,25 @@ static bool records_into(const struct top_watch *watch, const struct top_probe *
 
 static void add_region(struct top_watch *watch, const char *path)
 {
-    struct top_probe *probe = find_probe(watch, path);
+    struct top_probe *probe = find_probe(&watch->regions, path);
     if (probe != NULL) {
         probe->seen = true;
         return;
     }
-    probe = calloc(1, sizeof *probe);
+    probe = new_probe(path);
     if (probe == NULL)
         return;
-    snprintf(probe->path, sizeof probe->path, "%s", path);
     struct rec_error err;
     if (top_region_open(probe, &err) != REC_OK) {
         /* Being made just now, or gone again: no news. Another version or damage is. */
         if (err.code == REC_ERR_VERSION || err.code == REC_ERR_CORRUPT)
-            warn(watch, &err);
-        free_probe(probe);
+            warn(watch, err.path, err.text);
+        free_probe(probe, top_region_close);
         return;
     }
     probe->seen = true;
-    if (!records_into(watch, probe) || !keep_probe(watch, probe))
-        free_probe(probe);
-}
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n > m && strcmp(name + n - m, end) == 0;
+    if (!records_into(watch, probe) || !keep_probe(&watch->regions, probe))
+        free_probe(probe, top_region_close);
 }
 
 static void scan_regions(struct top_watch *watch, const char *dir)
@@ -139,8 +171,8 @@ static void scan_regions(struct top_watch *watch, const char *dir)
     DIR *listing = opendir(dir);
     struct dirent *entry;
     if (listing == NULL) {
-        if (errno != ENOENT && watch->warning[0] == '\0')
-            snprintf(watch->warning, sizeof watch->warning, "%.180s: %s", dir, strerror(errno));
+        if (errno != ENOENT)
+            warn(watch, dir, strerror(errno));
         return;
     }
     while ((entry = readdir(listing)) != NULL) {
@@ -164,8 +196,10 @@ static void scan_live(struct top_watch *watch)
     }
     DIR *listing = opendir(base);
     struct dirent *entry;
-    if (listing == NULL)
+    if (listing == NULL) {
+        warn(watch, base, strerror(errno));
         return;
+    }
     while ((entry = readdir(listing)) != NULL) {
         int n = snprintf(path, sizeof path, "%s/%s", base, entry->d_name);
         if (strncmp(entry->d_name, "frec-", 5) == 0 && n > 0 && (size_t)n < sizeof path)
@@ -175,7 +209,7 @@ static void scan_live(struct top_watch *watch)
 }
 
 /* Returns false when the probe is of no more use. */
-static bool read_probe(struct top_probe *probe, uint64_t now_ns)
+static bool read_region(struct top_probe *probe, uint64_t now_ns)
 {
     if (probe->finished)
         return true;
@@ -191,26 +225,156 @@ static bool read_probe(struct top_probe *probe, uint64_t now_ns)
     return probe->process.ended;
 }
 
+static void read_regions(struct top_watch *watch, uint64_t now_ns)
+{
+    struct probes *regions = &watch->regions;
+    size_t kept = 0;
+    for (size_t i = 0; i < regions->count; i++)
+        regions->items[i]->seen = false;
+    scan_live(watch);
+    for (size_t i = 0; i < regions->count; i++) {
+        if (read_region(regions->items[i], now_ns))
+            regions->items[kept++] = regions->items[i];
+        else
+            free_probe(regions->items[i], top_region_close);
+    }
+    regions->count = kept;
+}
+
+/* ---- trace files ---- */
+
+/* STEM.frec and STEM.N.frec are parts of one trace: path becomes that of STEM.frec. */
+static uint32_t split_part(char *path)
+{
+    size_t end = strlen(path) - strlen(".frec"), at = end;
+    while (at > 0 && isdigit((unsigned char)path[at - 1]))
+        at--;
+    if (at == end || at == 0 || path[at - 1] != '.' || end - at > 9)
+        return 0;
+    uint32_t part = (uint32_t)strtoul(path + at, NULL, 10);
+    memcpy(path + at - 1, ".frec", sizeof ".frec");
+    return part;
+}
+
+static void add_trace(struct top_watch *watch, char *path)
+{
+    uint32_t part = split_part(path);
+    struct top_probe *probe = find_probe(&watch->traces, path);
+    if (probe != NULL) {
+        probe->seen = true;
+        top_trace_part(probe, part);
+        return;
+    }
+    probe = new_probe(path);
+    if (probe == NULL)
+        return;
+    struct rec_error err;
+    if (top_trace_open(probe, part, &err) != REC_OK) {
+        if (err.code != REC_ERR_IO) /* else: just being made, or gone again */
+            warn(watch, err.path, err.text);
+        free_probe(probe, top_trace_close);
+        return;
+    }
+    probe->seen = true;
+    if (!keep_probe(&watch->traces, probe))
+        free_probe(probe, top_trace_close);
+}
+
+static bool in_time(const struct top_watch *watch, uint64_t started_ns)
+{
+    uint64_t patience_ns = watch->options.patience_ms * UINT64_C(1000000);
+    return patience_ns == 0 || clock_ns(CLOCK_MONOTONIC) - started_ns < patience_ns;
+}
+
+static void scan_traces(struct top_watch *watch, const char *dir, uint64_t started_ns)
+{
+    DIR *listing = opendir(dir);
+    struct dirent *entry;
+    if (listing == NULL)
+        return;
+    while ((entry = readdir(listing)) != NULL && in_time(watch, started_ns)) {
+        char path[REC_LIVE_PATH_BYTES + 64];
+        int n = snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+        if (ends_with(entry->d_name, ".frec") && n > 0 && (size_t)n < sizeof path)
+            add_trace(watch, path);
+    }
+    closedir(listing);
+}
+
+/* The directory asked for, else those into which processes of this host record. */
+static void scan_trace_dirs(struct top_watch *watch, uint64_t started_ns)
+{
+    const char *dirs[MAX_DIRS];
+    size_t ndirs = 0;
+    if (watch->dir[0] != '\0') {
+        scan_traces(watch, watch->dir, started_ns);
+        return;
+    }
+    for (size_t i = 0; i < watch->regions.count && ndirs < MAX_DIRS; i++) {
+        const char *dir = watch->regions.items[i]->process.frec_dir;
+        bool known = dir[0] == '\0';
+        for (size_t d = 0; d < ndirs && !known; d++)
+            known = strcmp(dirs[d], dir) == 0;
+        if (!known)
+            dirs[ndirs++] = dir;
+    }
+    for (size_t d = 0; d < ndirs; d++)
+        scan_traces(watch, dirs[d], started_ns);
+}
+
+static bool has_region(const struct top_watch *watch, uint64_t proc_uid)
+{
+    for (size_t i = 0; i < watch->regions.count; i++) {
+        if (watch->regions.items[i]->process.proc_uid == proc_uid)
+            return true;
+    }
+    return false;
+}
+
+/* Shown are traces of processes that no live region tells more about; without DIR, of this host only. */
+static bool wanted(const struct top_watch *watch, const struct top_probe *probe)
+{
+    return !has_region(watch, probe->process.proc_uid) &&
+           (watch->dir[0] != '\0' || strcmp(probe->process.boot_id, watch->boot_id) == 0);
+}
+
+static void read_traces(struct top_watch *watch, uint64_t now_ns)
+{
+    struct probes *traces = &watch->traces;
+    uint64_t started_ns = clock_ns(CLOCK_MONOTONIC);
+    if (watch->traces_scanned_ns == 0 || started_ns - watch->traces_scanned_ns >= TRACE_SCAN_NS) {
+        scan_trace_dirs(watch, started_ns);
+        watch->traces_scanned_ns = started_ns;
+    }
+    for (size_t i = 0; i < traces->count && in_time(watch, started_ns); i++) {
+        struct top_probe *probe = traces->items[watch->next_trace++ % traces->count];
+        if (wanted(watch, probe))
+            top_trace_read(probe, now_ns);
+    }
+}
+
+/* ---- */
+
 enum rec_code top_watch_refresh(struct top_watch *watch, const struct top_snapshot **snapshot,
                                 struct rec_error *err)
 {
-    struct timespec now;
     watch->warning[0] = '\0';
-    for (size_t i = 0; i < watch->nprobes; i++)
-        watch->probes[i]->seen = false;
-    scan_live(watch);
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    size_t kept = 0;
-    for (size_t i = 0; i < watch->nprobes; i++) {
-        if (read_probe(watch->probes[i], now_ns))
-            watch->probes[kept++] = watch->probes[i];
-        else
-            free_probe(watch->probes[i]);
+    uint64_t now_ns = clock_ns(CLOCK_REALTIME);
+    read_regions(watch, now_ns);
+    read_traces(watch, now_ns);
+
+    struct probes shown = {0};
+    bool ok = true;
+    for (size_t i = 0; ok && i < watch->regions.count; i++)
+        ok = keep_probe(&shown, watch->regions.items[i]);
+    for (size_t i = 0; ok && i < watch->traces.count; i++) {
+        if (wanted(watch, watch->traces.items[i]))
+            ok = keep_probe(&shown, watch->traces.items[i]);
     }
-    watch->nprobes = kept;
     top_snapshot_clear(&watch->snapshot);
-    if (!top_snapshot_build(&watch->snapshot, watch->probes, watch->nprobes, &watch->options, now_ns))
+    ok = ok && top_snapshot_build(&watch->snapshot, shown.items, shown.count, &watch->options, now_ns);
+    free(shown.items);
+    if (!ok)
         return rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
     memcpy(watch->snapshot.warning, watch->warning, sizeof watch->warning);
     *snapshot = &watch->snapshot;

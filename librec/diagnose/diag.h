@@ -124,7 +124,8 @@ struct diag_proc {
     uint64_t dead_ns;
     bool ended_well;  /* exit status 0 */
     bool whole;       /* the window holds everything it did */
-    bool waits;       /* has blocked work for longer than its patience */
+    bool waits;       /* has been blocked for longer than its patience */
+    bool works;       /* … in data or creation, not only in a teardown */
     uint64_t wait_ns; /* since when; 0 */
 };
 

@@ -154,10 +154,31 @@ static bool is_creation(const struct lane *lane)
     return (rec_kind_flags(lane->first.op.kind) & REC_KF_CREATE) != 0;
 }
 
+/* A lane without its creations, or only these. */
+static size_t sift(const struct lane *lane, bool creations, uint64_t *sigs)
+{
+    size_t n = 0;
+    for (uint32_t k = 0; k < lane->nops; k++)
+        if ((lane->creations >> k & 1) == creations)
+            sigs[n++] = lane->sigs[k];
+    return n;
+}
+
 /* NCCL orders creation and data ops of a communicator independently of each other. */
 static bool harmless(const struct divergence *v)
 {
-    return is_creation(v->usual) != is_creation(v->unusual) && v->split == DIAG_SPLIT_SWAP;
+    if (is_creation(v->usual) == is_creation(v->unusual))
+        return false;
+    for (int creations = 0; creations < 2; creations++) {
+        uint64_t m[LANE_OPS], x[LANE_OPS];
+        size_t nm = sift(v->usual, creations, m), nx = sift(v->unusual, creations, x);
+        for (size_t k = 0; k < nm && k < nx; k++)
+            if (m[k] != x[k])
+                return false;
+        if (creations && nm != nx)
+            return false;
+    }
+    return true;
 }
 
 /*
@@ -339,13 +360,18 @@ static void report(struct diag *d, struct divergence *v)
                       "some records of this communicator were lost, which lowers the confidence");
 }
 
-/* True when the lanes hold a fault; then it is reported. */
-static bool examine(struct diag *d, struct lanes *lanes)
+/*
+ * True when the lanes hold a fault; then it is reported. Else *past is the first seq that they
+ * say nothing about.
+ */
+static bool examine(struct diag *d, struct lanes *lanes, uint64_t *past)
 {
     struct divergence v = {.lanes = lanes};
     classify_lanes(&v);
+    *past = lanes->seq + 1;
     if (!v.usual || !v.unusual)
         return false;
+    *past = lanes->seq + (v.usual->nops < v.unusual->nops ? v.usual->nops : v.unusual->nops);
     compare_lanes(d, &v);
     if (harmless(&v))
         return false;
@@ -427,16 +453,19 @@ enum rec_code diag_diverge(struct diag *d)
         uint64_t window = first_bad_window(d->comms[c]);
         bool tail = next < count && places[next].comm == c;
         struct lanes lanes;
+        uint64_t past = 0;
         bool found = false;
         if (window != UINT64_MAX && (!tail || places[next].seq / REC_CHECKPOINT_OPS > window)) {
             code = lanes_from_checkpoint(d, d->comms[c], window, &lanes);
-            found = code == REC_OK && !d->oom && lanes.count && examine(d, &lanes);
+            found = code == REC_OK && !d->oom && lanes.count && examine(d, &lanes, &past);
             lanes_free(&lanes);
         }
         /* Harmless ones are passed over. */
         for (size_t i = next; !found && i < count && places[i].comm == c && !d->oom; i++) {
+            if (places[i].seq < past)
+                continue;
             if (lanes_from_tail(d, d->comms[c], places[i].seq, &lanes))
-                found = examine(d, &lanes);
+                found = examine(d, &lanes, &past);
             lanes_free(&lanes);
         }
     }

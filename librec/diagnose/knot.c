@@ -13,8 +13,8 @@ static bool inside(const struct diag *d, uint32_t node, uint32_t component)
 struct knot {
     uint32_t component;
     uint64_t since;
-    uint32_t collectives, others; /* waits by kind */
-    bool maybe;                   /* rests on guessed members */
+    uint32_t collectives, messages, others; /* waits by kind */
+    bool maybe;                             /* rests on guessed members */
     const struct rec_communicator *first_comm;
     bool several_comms;
     const struct diag_wait *first;
@@ -29,6 +29,8 @@ static void survey(const struct diag *d, struct knot *k)
             continue;
         if (wait->kind == DIAG_WAIT_COLL)
             k->collectives++;
+        else if (wait->kind == DIAG_WAIT_P2P)
+            k->messages++;
         else
             k->others++;
         k->several_comms = k->several_comms || (k->first_comm && k->first_comm != wait->comm);
@@ -45,24 +47,30 @@ static void survey(const struct diag *d, struct knot *k)
 
 /* ---- was it rather one op that a few left out? ---- */
 
-/* Of a knot's wait: how many entered it, and how many have not come at all. */
-static bool lacks_few(struct diag *d, const struct diag_wait *wait)
+/*
+ * Did most come to this wait and few not? Half count as most when several ranks agreed to
+ * enter the only collective of the knot and the others sit in messages between two.
+ */
+static bool lacks_few(const struct diag *d, const struct knot *k, const struct diag_wait *wait)
 {
     if (wait->kind != DIAG_WAIT_COLL && wait->kind != DIAG_WAIT_CREATE)
         return false;
     const struct diag_match *m = &d->matches[wait->match];
-    return m->absent + m->unseen > 0 && m->absent + m->unseen < m->posted + m->assumed;
+    uint32_t lacking = m->absent + m->unseen, entered = m->posted + m->assumed;
+    if (lacking && lacking == entered)
+        return entered > 1 && k->collectives == 1 && k->messages && !k->others;
+    return lacking && lacking < entered;
 }
 
 /*
  * The one wait where most came and few did not, while the few wait for something to which
  * few came: then the few took another way. NULL when the circle is symmetric.
  */
-static const struct diag_wait *lopsided(struct diag *d, const struct knot *k)
+static const struct diag_wait *lopsided(const struct diag *d, const struct knot *k)
 {
     const struct diag_wait *found = NULL;
     for (size_t i = 0; i < d->nwaits; i++) {
-        if (!inside(d, (uint32_t)(d->nprocs + i), k->component) || !lacks_few(d, &d->waits[i]))
+        if (!inside(d, (uint32_t)(d->nprocs + i), k->component) || !lacks_few(d, k, &d->waits[i]))
             continue;
         if (found)
             return NULL;
@@ -204,7 +212,7 @@ void classify_knot(struct classify *c, uint32_t component)
         blame_few_absent(c, skipped);
         return;
     }
-    bool order = !k.others && k.several_comms;
+    bool order = !k.others && !k.messages && k.several_comms;
     struct rec_finding *f =
         diag_finding(d, order ? REC_VERDICT_ORDER_INVERSION : REC_VERDICT_DEADLOCK_CYCLE,
                      k.maybe ? REC_CONF_LIKELY : REC_CONF_CERTAIN, DIAG_TIER_ROOT, k.since);

@@ -38,6 +38,8 @@ bool lanes_from_tail(struct diag *d, struct rec_communicator *comm, uint64_t seq
                 continue;
             if (!k)
                 lane->first = d->ops[i];
+            if (rec_kind_flags(d->ops[i].op.kind) & REC_KF_CREATE)
+                lane->creations |= UINT64_C(1) << k;
             lane->sigs[lane->nops++] = d->ops[i].sig;
         }
     }
@@ -124,6 +126,9 @@ static void fill_lane(struct lane *lane, const struct recovered *sequence, size_
 {
     lane->first = sequence->ops[at];
     while (lane->nops < LANE_OPS && sequence->known[at + lane->nops]) {
+        if (at + lane->nops < REC_CHECKPOINT_OPS &&
+            (rec_kind_flags(sequence->ops[at + lane->nops].op.kind) & REC_KF_CREATE))
+            lane->creations |= UINT64_C(1) << lane->nops;
         lane->sigs[lane->nops] = sequence->sigs[at + lane->nops];
         lane->nops++;
     }

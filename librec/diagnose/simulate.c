@@ -37,6 +37,9 @@ static bool fits(const struct diag_op *a, const struct diag_op *b)
 {
     if (is_p2p(&a->op))
         return diag_bytes(&a->op) == diag_bytes(&b->op);
+    /* NCCL does not order creation and data ops among each other: diag_diverge judges these. */
+    if ((rec_kind_flags(a->op.kind) ^ rec_kind_flags(b->op.kind)) & REC_KF_CREATE)
+        return true;
     if (rec_kind_canonical(a->op.kind) != rec_kind_canonical(b->op.kind))
         return false;
     if (rec_kind_flags(a->op.kind) & REC_KF_DATA)

@@ -149,7 +149,7 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
     if (proc->early_dead && !proc->waits)
         return DIAG_NEVER_DEAD;
     if (wait->kind != DIAG_WAIT_TEARDOWN && partner->member && tore_down_before(d, wait, partner->member) &&
-        !proc->waits)
+        !proc->works)
         return DIAG_NEVER_TEARDOWN;
     if (proc->p->fate == REC_FATE_EXITED && !proc->waits)
         return DIAG_NEVER_EXITED;
@@ -246,6 +246,7 @@ void diag_find_waits(struct diag *d)
         struct diag_proc *proc = &d->procs[op->proc];
         if (diag_is_stale(d, op)) {
             proc->waits = true;
+            proc->works = proc->works || op->unit != DIAG_NONE;
             if (!proc->wait_ns || op->op.enter_ns < proc->wait_ns)
                 proc->wait_ns = op->op.enter_ns;
         }

@@ -128,27 +128,43 @@ void lab_comm_drain(ncclComm_t c)
     hg_fence_unref(done);
 }
 
-/* Waits until the predicate holds for all ranks; false if aborted. */
-static bool wait_for_all(struct ncclComm *c, bool (*is_here)(struct ncclComm *, int))
-{
-    int from = 0;
-    for (;;) {
-        uint32_t seen = lab_bell_read(c);
-        while (from < c->nranks && is_here(c, from))
-            from++;
-        if (from == c->nranks)
-            return true;
-        if (lab_comm_is_aborted(c))
-            return false;
-        lab_bell_sleep(c, seen);
-    }
-}
-
 static void ring_others(struct ncclComm *c)
 {
     for (int r = 0; r < c->nranks; r++)
         if (r != c->rank)
             lab_bell_ring(c, r);
+}
+
+typedef bool rank_predicate(struct ncclComm *, int rank);
+
+static bool holds_for_all(struct ncclComm *c, rank_predicate *is_here, int *from)
+{
+    /* Ranks before *from are known to be here. */
+    while (*from < c->nranks && is_here(c, *from))
+        ++*from;
+    return *from == c->nranks;
+}
+
+/* Wakes the others if the rank that has just published something was the last to do so. */
+static void ring_if_last(struct ncclComm *c, rank_predicate *is_here)
+{
+    int from = 0;
+    if (holds_for_all(c, is_here, &from))
+        ring_others(c);
+}
+
+/* False if aborted. */
+static bool wait_for_all(struct ncclComm *c, rank_predicate *is_here)
+{
+    int from = 0;
+    for (;;) {
+        uint32_t seen = lab_bell_read(c);
+        if (holds_for_all(c, is_here, &from))
+            return true;
+        if (lab_comm_is_aborted(c))
+            return false;
+        lab_bell_sleep(c, seen);
+    }
 }
 
 static bool has_joined(struct ncclComm *c, int rank)
@@ -170,7 +186,7 @@ ncclResult_t lab_comm_join(ncclComm_t c)
     atomic_store(&c->is_mapped, true);
     struct lab_rank_words *me = lab_region_rank(&c->region, c->rank);
     atomic_store(&me->joined, 1);
-    ring_others(c);
+    ring_if_last(c, has_joined);
     bool met = wait_for_all(c, has_joined);
     if (met && c->rank == 0) {
         result = lab_region_unlink(&c->region);
@@ -198,6 +214,6 @@ bool lab_comm_host_barrier(ncclComm_t c, int64_t first, int64_t second)
     atomic_store(&me->host[parity].second, second);
     c->host_phase++;
     atomic_store(&me->host_phase, c->host_phase);
-    ring_others(c);
+    ring_if_last(c, is_in_host_barrier);
     return wait_for_all(c, is_in_host_barrier);
 }

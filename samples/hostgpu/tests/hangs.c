@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* What the last rank does differently in the second of three operations. */
 enum difference {
@@ -116,6 +117,33 @@ static void join_with_other_size(const struct rank_context *context)
     ncclCommInitRank(&comm, context->rank == 0 ? 3 : 2, context->id, context->rank);
 }
 
+static double processor_seconds(void)
+{
+    struct rusage usage;
+    CHECK(!getrusage(RUSAGE_SELF, &usage));
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+/* Many ranks wait for one that never comes: nobody works meanwhile. */
+static void wait_quietly(const struct rank_context *context)
+{
+    ncclComm_t comm = rank_comm(context);
+    cudaStream_t stream = new_stream();
+    int *data = device_alloc(sizeof *data);
+    if (context->rank)
+        CHECK_NCCL(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, stream));
+    sleep_s(0.2);
+    double before = processor_seconds();
+    sleep_s(1);
+    double used = processor_seconds() - before;
+    if (context->rank == 1)
+        printf("%d ranks in a hang of 1 s: %.1f ms processor time of rank 1\n", context->nranks, used * 1e3);
+    CHECK(used < 0.05);
+    CHECK_NCCL(ncclCommAbort(comm));
+    CHECK(stream_finishes(stream, 10));
+}
+
 /* ---- Planned faults: the environment is set in the ranks, before the lab first reads it ---- */
 
 struct fault {
@@ -180,6 +208,7 @@ int main(void)
     ranks_start(&set, 4, victim, NULL);
     sleep_s(1);
     CHECK(ranks_still_running(&set, 0) == 3);
+    ranks_run(64, wait_quietly, NULL);
     ranks_run(2, two_orders, NULL);
     ranks_start(&set, 2, join_with_other_size, NULL);
     CHECK(ranks_still_running(&set, 0.5) == 2);

@@ -7,6 +7,7 @@ struct plan {
     int steps;
     size_t count;
     bool wait_each;
+    const double *started; /* when the ranks were forked */
 };
 
 static void loop(const struct rank_context *context)
@@ -17,6 +18,7 @@ static void loop(const struct rank_context *context)
     float *data = device_alloc(plan->count * sizeof *data);
     for (size_t i = 0; i < plan->count; i++)
         data[i] = 1;
+    double ready = now_s() - *plan->started;
     double start = now_s();
     for (int step = 0; step < plan->steps; step++) {
         CHECK_NCCL(ncclAllReduce(data, data, plan->count, ncclFloat32, ncclAvg, comm, stream));
@@ -30,20 +32,28 @@ static void loop(const struct rank_context *context)
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     if (context->rank == 0)
-        printf("%d ranks, %zu floats, %s: %.1f us a step, %.3f s processor time of rank 0\n", context->nranks,
-               plan->count, plan->wait_each ? "waiting for each" : "queued", took / plan->steps * 1e6,
+        printf("%d ranks, %zu floats, %s: ready after %.0f ms, %.1f us a step, %.3f s processor time of rank "
+               "0\n",
+               context->nranks, plan->count, plan->wait_each ? "waiting for each" : "queued", ready * 1e3,
+               took / plan->steps * 1e6,
                (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
                    (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6);
     CHECK_CUDA(cudaFree(data));
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
+static void measure(int nranks, int steps, size_t count, bool wait_each)
+{
+    double started = now_s();
+    ranks_run(nranks, loop, &(struct plan){steps, count, wait_each, &started});
+}
+
 int main(void)
 {
-    ranks_run(2, loop, &(struct plan){2000, 16, true});
-    ranks_run(4, loop, &(struct plan){2000, 16, true});
-    ranks_run(4, loop, &(struct plan){2000, 16, false});
-    ranks_run(8, loop, &(struct plan){500, 1 << 16, true});
-    ranks_run(64, loop, &(struct plan){50, 256, true});
+    measure(2, 2000, 16, true);
+    measure(4, 2000, 16, true);
+    measure(4, 2000, 16, false);
+    measure(8, 500, 1 << 16, true);
+    measure(64, 50, 256, true);
     return 0;
 }

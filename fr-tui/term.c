@@ -312,15 +312,13 @@ static bool take_signals(struct tui_event *event)
     }
     if (!got_winch && !got_tstp && !got_cont)
         return false;
-    bool away = got_tstp || got_cont;
     if (got_tstp)
         suspend();
     else if (got_cont)
         endwin(); /* somebody else may have changed the terminal meanwhile: set it up again */
     got_winch = got_tstp = got_cont = 0;
     follow_size();
-    if (away)
-        tui_redraw();
+    tui_redraw(); /* what the terminal made of its lines when it was resized is its own affair */
     event->type = TUI_EV_RESIZE;
     return true;
 }

@@ -3,6 +3,8 @@
 #include "dump.h"
 #include "out.h"
 
+#define MAX_WARNINGS 20
+
 struct rec_job *dump_open(const struct dump_options *options)
 {
     struct rec_job *job;
@@ -103,6 +105,17 @@ static bool rank_wanted(const struct dump_options *options, const struct rec_pro
            (process->rank >= 0 && fr_ranges_has(&options->ranks, (uint32_t)process->rank));
 }
 
+/* What was wrong with the input goes to stderr and stops nothing. */
+static void print_warnings(const struct rec_job *job)
+{
+    size_t count;
+    const char *const *warnings = rec_job_warnings(job, &count);
+    for (size_t i = 0; i < count && i < MAX_WARNINGS; i++)
+        fr_errorf(NULL, "%s", warnings[i]);
+    if (count > MAX_WARNINGS)
+        fr_errorf(NULL, "%zu more warnings like these", count - MAX_WARNINGS);
+}
+
 int dump_calls(const struct dump_options *options)
 {
     static const struct dump_printer *const printers[] = {
@@ -111,12 +124,10 @@ int dump_calls(const struct dump_options *options)
     struct rec_job *job = dump_open(options);
     if (!job)
         return FR_EXIT_ERROR;
-    size_t count;
-    const char *const *warnings = rec_job_warnings(job, &count);
-    for (size_t i = 0; i < count; i++)
-        fr_errorf(NULL, "%s", warnings[i]);
+    print_warnings(job);
     struct rec_scan_filter filter;
     int status = parse_filter(options, job, &filter);
+    size_t count;
     struct rec_process *const *processes = rec_job_processes(job, &count);
     bool any = false;
     for (size_t i = 0; i < count && status == 0 && !out_failed(); i++) {

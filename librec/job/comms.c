@@ -107,9 +107,11 @@ static void check_ranks(struct rec_job *job, const struct rec_communicator *comm
 {
     for (uint32_t i = 1; i < comm->nmembers; i++) {
         const struct rec_member *a = comm->members[i - 1], *b = comm->members[i];
-        if (a->comm_rank == b->comm_rank && a->comm_rank != REC_ID_NONE)
-            job_warn(&job->warnings, b->process->path, "comm rank %u of communicator %016llx is also in %s",
-                     b->comm_rank, (unsigned long long)comm->uid, a->process->path);
+        if (a->comm_rank != b->comm_rank || a->comm_rank == REC_ID_NONE)
+            continue;
+        job_warn(&job->warnings, b->process->path, "comm rank %u of communicator %016llx is also in %s",
+                 b->comm_rank, (unsigned long long)comm->uid, a->process->path);
+        break; /* one line for a communicator is enough */
     }
 }
 

@@ -108,12 +108,14 @@ static void find_expected(struct rec_job *job, const struct world *world)
     job->expected = told_size(job);
     if (job->expected == 0 && world->uid)
         job->expected = world->each ? (world->nranks + world->each - 1) / world->each : 0;
-    for (size_t i = 0; i < job->nprocesses && job->expected; i++)
-        if (job->processes[i]->rank >= (int32_t)job->expected) {
-            job_warn(&job->warnings, job->processes[i]->path, "rank %d in a job of %u",
-                     job->processes[i]->rank, job->expected);
-            job->expected = (uint32_t)job->processes[i]->rank + 1;
-        }
+    const struct rec_process *highest = NULL;
+    for (size_t i = 0; i < job->nprocesses; i++)
+        if (!highest || job->processes[i]->rank > highest->rank)
+            highest = job->processes[i];
+    if (job->expected && highest && highest->rank >= (int32_t)job->expected) {
+        job_warn(&job->warnings, highest->path, "rank %d in a job of %u", highest->rank, job->expected);
+        job->expected = (uint32_t)highest->rank + 1;
+    }
 }
 
 /* By rank, unknown ranks last, then by start. */

@@ -13,6 +13,7 @@ struct finder {
     struct job_sources *sources;
     struct job_lines *warnings;
     struct rec_error *err;
+    struct rec_error first; /* the first file that could not be read */
 };
 
 static enum rec_code no_memory(struct rec_error *err)
@@ -120,7 +121,8 @@ static enum rec_code take_file(struct finder *f, const char *path, uint64_t only
     }
     if (code != REC_OK) {
         job_warn(f->warnings, path, "%s", problem.text[0] ? problem.text : rec_code_name(code));
-        f->sources->unreadable++;
+        if (f->sources->unreadable++ == 0)
+            f->first = problem;
         return REC_OK;
     }
     struct job_meta meta;
@@ -271,7 +273,7 @@ static enum rec_code take_file_argument(struct finder *f, const char *path)
         return no_memory(f->err);
     uint64_t only = f->sources->items[before].proc_uid;
     struct job_lines ignored = {0};
-    struct finder siblings = {f->sources, &ignored, f->err};
+    struct finder siblings = {.sources = f->sources, .warnings = &ignored, .err = f->err};
     uint32_t unreadable = f->sources->unreadable;
     code = each_entry(&siblings, dir, select_frec, take_entry, &only);
     f->sources->unreadable = unreadable; /* strangers' files */
@@ -323,10 +325,23 @@ static enum rec_code take_live_dir(struct finder *f, const char *live_dir, struc
     return code == REC_ERR_IO ? REC_OK : code; /* nobody records here */
 }
 
+static enum rec_code report_nothing(const struct finder *f, const char *dir)
+{
+    const struct rec_error *first = &f->first;
+    unsigned unreadable = f->sources->unreadable;
+    if (unreadable == 0)
+        return rec_error_set(f->err, REC_ERR_EMPTY, dir, 0, "no trace (*.frec) found");
+    const char *reason = first->text[0] ? first->text : rec_code_name(first->code);
+    if (unreadable == 1)
+        return rec_error_set(f->err, REC_ERR_EMPTY, first->path, first->offset, "%.200s", reason);
+    return rec_error_set(f->err, REC_ERR_EMPTY, first->path, first->offset,
+                         "%.150s (%u more files like it, and no trace)", reason, unreadable - 1);
+}
+
 enum rec_code job_find(const char *const *dirs, size_t ndirs, const struct rec_job_options *options,
                        struct job_sources *sources, struct job_lines *warnings, struct rec_error *err)
 {
-    struct finder f = {sources, warnings, err};
+    struct finder f = {.sources = sources, .warnings = warnings, .err = err};
     struct places places = {.paths = calloc(ndirs + 1, sizeof(char *))};
     enum rec_code code = places.paths ? REC_OK : no_memory(err);
     for (size_t i = 0; i < ndirs && code == REC_OK; i++)
@@ -338,7 +353,5 @@ enum rec_code job_find(const char *const *dirs, size_t ndirs, const struct rec_j
     for (size_t i = 0; i < places.count; i++)
         free(places.paths[i]);
     free(places.paths);
-    if (code == REC_OK && sources->count == 0)
-        return rec_error_set(err, REC_ERR_EMPTY, dirs[0], 0, "no trace (*.frec) found");
-    return code;
+    return code == REC_OK && sources->count == 0 ? report_nothing(&f, dirs[0]) : code;
 }

@@ -334,8 +334,8 @@ static enum rec_code report_nothing(const struct finder *f, const char *dir)
     const char *reason = first->text[0] ? first->text : rec_code_name(first->code);
     if (unreadable == 1)
         return rec_error_set(f->err, REC_ERR_EMPTY, first->path, first->offset, "%.200s", reason);
-    return rec_error_set(f->err, REC_ERR_EMPTY, first->path, first->offset,
-                         "%.150s (%u more files like it, and no trace)", reason, unreadable - 1);
+    return rec_error_set(f->err, REC_ERR_EMPTY, first->path, first->offset, "%.150s (and %u more; no trace)",
+                         reason, unreadable - 1);
 }
 
 enum rec_code job_find(const char *const *dirs, size_t ndirs, const struct rec_job_options *options,

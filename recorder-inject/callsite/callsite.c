@@ -122,11 +122,12 @@ static void unlock(void)
     atomic_store_explicit(&state.locked, 0, memory_order_release);
 }
 
-/* Python stacks are over; caller holds the lock. */
+/* Python stacks are over; caller holds the lock. What is wrong while the interpreter ends proves nothing. */
 static void python_off(const char *why)
 {
     struct callsite_header *header = state.store.header;
-    if (atomic_load_explicit(&header->python, memory_order_relaxed) == CALLSITE_PYTHON_OFF)
+    if (atomic_load_explicit(&header->python, memory_order_relaxed) == CALLSITE_PYTHON_OFF ||
+        !state.api.is_initialized())
         return;
     if (why != NULL)
         snprintf(header->reason, sizeof(header->reason), "Python %s: %s", header->python_version, why);
@@ -177,6 +178,12 @@ static bool prove(uintptr_t thread_state, unsigned max, struct stack *stack)
 {
     struct callsite_header *header = state.store.header;
     const char *why;
+    unsigned char probe;
+    if (!py_peek(thread_state, &probe, sizeof(probe))) {
+        snprintf(header->reason, sizeof(header->reason), "process_vm_readv: %s", strerrordesc_np(errno));
+        python_off(NULL);
+        return false;
+    }
     if (!py_choose_layout(&state.api, &state.layout, header->python_version, header->reason,
                           sizeof(header->reason))) {
         python_off(NULL);
@@ -240,6 +247,8 @@ static __attribute__((noinline)) uint32_t python_site(char *thread_state, const 
     unsigned mode = atomic_load_explicit(&state.mode, memory_order_acquire);
     stack.count = 0;
     bool good = mode == MODE_PYTHON && stack_copy(&state.api, &state.layout, ts, max, &stack);
+    if (!state.api.is_initialized())
+        return native_site(return_address);
     if (!try_lock())
         return 0;
     if (mode == MODE_PYTHON && !good)
@@ -252,7 +261,7 @@ static __attribute__((noinline)) uint32_t python_site(char *thread_state, const 
         good && stack.count > 0 && atomic_load_explicit(&state.mode, memory_order_relaxed) == MODE_PYTHON;
     uint32_t site = 0;
     if (python) {
-        uint64_t key = stack.settled ? state.key(&state.layout, thread_state, max) : KEY_NONE;
+        uint64_t key = stack.settled ? state.key(&state.api, &state.layout, thread_state, max) : KEY_NONE;
         site = remember(key, publish_python(&stack));
     }
     unlock();
@@ -301,15 +310,14 @@ uint32_t callsite_capture(const void *return_address)
     if (mode == MODE_OFF)
         return 0;
     char *thread_state = NULL;
-    /* Not once finalization has begun: it frees the states and frames of other threads. */
-    if (mode >= MODE_PENDING && state.api.is_initialized())
+    if (mode >= MODE_PENDING)
         thread_state = state.api.this_thread_state();
     uint64_t key = KEY_NONE;
     if (thread_state != NULL) {
         if (mode == MODE_PENDING)
             return slow_path(thread_state, return_address);
-        key =
-            state.key(&state.layout, thread_state, atomic_load_explicit(&state.frames, memory_order_relaxed));
+        key = state.key(&state.api, &state.layout, thread_state,
+                        atomic_load_explicit(&state.frames, memory_order_relaxed));
     }
     if (key == KEY_NONE) {
         if (return_address == NULL)

@@ -82,14 +82,32 @@ INLINE void add(const struct py_layout *layout, struct walk *walk, const char *f
         add_contents(layout, walk, frame);
 }
 
+/*
+ * Py_FinalizeEx first says that the interpreter is no longer initialized and then frees the states of all
+ * other threads, but not their frames (3.8 does). So a pointer out of a state may be followed if
+ * the interpreter is still initialized after it was read.
+ */
+INLINE bool still_running(const struct py_api *api)
+{
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return api->is_initialized() != 0;
+}
+
 /* At most twice max steps, as frames of C code do not count. Inlined for each layout. */
-INLINE uint64_t walk_stack(const struct py_layout *layout, const char *thread_state, unsigned max)
+INLINE uint64_t walk_stack(const struct py_api *api, const struct py_layout *layout, const char *thread_state,
+                           unsigned max)
 {
     static _Thread_local __attribute__((tls_model("initial-exec"))) const char *remembered[REMEMBERED];
     struct walk walk = {.left = max};
+    uint64_t interpreter = layout->by_version ? load_word(thread_state, layout->ts_interp) : 0;
     const char *frame = load_pointer(thread_state, layout->ts_frame);
-    if (layout->cframe_frame != PY_NOT_THERE)
+    if (!still_running(api))
+        return KEY_NONE;
+    if (layout->cframe_frame != PY_NOT_THERE) {
         frame = load_pointer(frame, layout->cframe_frame);
+        if (!still_running(api)) /* the outermost cframe lies in the state */
+            return KEY_NONE;
+    }
     const unsigned steps = 2 * max, guessed = steps < REMEMBERED ? steps : REMEMBERED;
     unsigned step = 0;
     while (frame != NULL && walk.left > 0 && step < guessed) {
@@ -115,14 +133,15 @@ INLINE uint64_t walk_stack(const struct py_layout *layout, const char *thread_st
     if (walk.salt == 0)
         return KEY_NONE;
     /* Versions are counted by each interpreter of the process. */
-    return key_finish(walk.sum, layout->by_version ? load_word(thread_state, layout->ts_interp) : 0);
+    return key_finish(walk.sum, interpreter);
 }
 
 #define KEY_FUNCTION(version)                                                                                \
-    static uint64_t key_##version(const struct py_layout *layout, const char *thread_state, unsigned max)    \
+    static uint64_t key_##version(const struct py_api *api, const struct py_layout *layout,                  \
+                                  const char *thread_state, unsigned max)                                    \
     {                                                                                                        \
         (void)layout;                                                                                        \
-        return walk_stack(&py_##version, thread_state, max);                                                 \
+        return walk_stack(api, &py_##version, thread_state, max);                                            \
     }
 KEY_FUNCTION(3_8)
 KEY_FUNCTION(3_10)
@@ -131,9 +150,10 @@ KEY_FUNCTION(3_12)
 KEY_FUNCTION(3_13)
 KEY_FUNCTION(3_14)
 
-static uint64_t key_any(const struct py_layout *layout, const char *thread_state, unsigned max)
+static uint64_t key_any(const struct py_api *api, const struct py_layout *layout, const char *thread_state,
+                        unsigned max)
 {
-    return walk_stack(layout, thread_state, max);
+    return walk_stack(api, layout, thread_state, max);
 }
 
 key_function *key_choose(const struct py_layout *layout)

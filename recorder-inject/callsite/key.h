@@ -12,11 +12,12 @@
 #define KEY_NONE UINT64_C(0) /* no frame */
 
 /*
- * Key of at most max Python frames of the thread with this state. A frame without co_version
- * or without hashes gives a key like any other: such a stack must not be put into the cache (stack.h
- * tells), and so is never found there.
+ * Key of at most max Python frames of the thread with this state; KEY_NONE when the
+ * interpreter is not running (any more). A frame without co_version or without hashes gives a key like any
+ * other: such a stack must not be put into the cache (stack.h tells), and so is never found there.
  */
-typedef uint64_t key_function(const struct py_layout *layout, const char *thread_state, unsigned max);
+typedef uint64_t key_function(const struct py_api *api, const struct py_layout *layout,
+                              const char *thread_state, unsigned max);
 
 /* The function for this layout: with constant offsets where they are known beforehand. */
 key_function *key_choose(const struct py_layout *layout);

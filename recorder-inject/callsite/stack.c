@@ -170,7 +170,7 @@ static int64_t bytecode_length(struct copier *copier, const unsigned char *code)
 {
     const struct py_layout *layout = copier->layout;
     if (layout->instr_unit == 0)
-        return 2 * (int64_t)word_at(code, PY_LENGTH); /* ob_size counts code units */
+        return (int64_t)(2 * word_at(code, PY_LENGTH)); /* ob_size counts code units */
     unsigned char head[PY_OBJECT_BYTES];
     if (!py_peek(word_at(code, layout->code_bytecode), head, sizeof(head)) ||
         word_at(head, PY_TYPE) != copier->api->bytes_type)

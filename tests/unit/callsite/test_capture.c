@@ -1,0 +1,527 @@
+/*
+ * Captures without a real interpreter: return addresses from many threads, and a made-up
+ * CPython 3.11 in memory whose every pointer is spoilt in turn.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include "callsite.h"
+#include "layouts.h"
+
+#define BYTES (1u << 20)
+
+static void *memory;
+
+static void *zeroed(void)
+{
+    free(memory);
+    memory = aligned_alloc(64, BYTES);
+    assert_non_null(memory);
+    return memset(memory, 0, BYTES);
+}
+
+static const struct callsite_header *header(void)
+{
+    return memory;
+}
+
+static void *no_symbols(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
+static struct callsite_site site_of(uint32_t id)
+{
+    struct callsite_reader reader;
+    struct callsite_site site;
+    assert_true(callsite_open(memory, BYTES, &reader));
+    assert_true(callsite_read(&reader, id, &site));
+    return site;
+}
+
+/* ---- without Python ---- */
+
+#define THREADS   4
+#define ADDRESSES 3000
+
+static const void *address(uintptr_t i)
+{
+    return (const void *)(i * 16 + 0x1000); // NOLINT
+}
+
+static void *capture_all(void *argument)
+{
+    uint32_t *numbers = argument;
+    for (unsigned round = 0; round < 3; round++)
+        for (uintptr_t i = 0; i < ADDRESSES; i++) {
+            uint32_t id = callsite_capture(address(i));
+            if (id != 0)
+                numbers[i] = id;
+        }
+    return NULL;
+}
+
+/* All threads get the same number for an address; the cache holds fewer than there are. */
+static void native_threads(void **unused)
+{
+    (void)unused;
+    static uint32_t numbers[THREADS][ADDRESSES];
+    pthread_t threads[THREADS];
+    struct callsite_config config = {.memory = zeroed(),
+                                     .bytes = BYTES,
+                                     .frames = 16,
+                                     .misses_per_second = 1u << 30,
+                                     .lookup = no_symbols};
+    assert_true(callsite_init(&config));
+    assert_int_equal(callsite_capture(NULL), 0);
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, capture_all, numbers[i]), 0);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (unsigned i = 0; i < ADDRESSES; i++) {
+        uint32_t id = 0;
+        for (unsigned t = 0; t < THREADS; t++) {
+            if (numbers[t][i] != 0 && id == 0)
+                id = numbers[t][i];
+            assert_true(numbers[t][i] == 0 || numbers[t][i] == id);
+        }
+        if (id != 0) {
+            struct callsite_site site = site_of(id);
+            assert_int_equal(site.kind, CALLSITE_NATIVE);
+            assert_true(site.return_address == (uintptr_t)address(i));
+        }
+    }
+    assert_int_equal(atomic_load(&header()->sites) + 0u, ADDRESSES);
+    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_NONE);
+    callsite_stop();
+    assert_int_equal(callsite_capture(address(1)), 0);
+}
+
+static void rate(void **unused)
+{
+    (void)unused;
+    struct callsite_config config = {
+        .memory = zeroed(), .bytes = BYTES, .frames = 16, .misses_per_second = 50, .lookup = no_symbols};
+    assert_true(callsite_init(&config));
+    unsigned given = 0;
+    for (uintptr_t i = 0; i < 1000; i++)
+        given += callsite_capture(address(i)) != 0;
+    assert_in_range(given, 50, 100); /* a new second may begin meanwhile */
+    assert_int_equal(atomic_load(&header()->lost_rate) + given, 1000);
+    assert_int_not_equal(callsite_capture(address(0)), 0);
+}
+
+static void too_small(void **unused)
+{
+    (void)unused;
+    struct callsite_config config = {
+        .memory = zeroed(), .bytes = CALLSITE_MIN_BYTES - 1, .frames = 16, .lookup = no_symbols};
+    assert_false(callsite_init(&config));
+    assert_int_equal(callsite_capture(address(1)), 0);
+}
+
+/* ---- a made-up CPython 3.11 ---- */
+
+struct object {
+    uint64_t references;
+    const void *type;
+};
+
+struct text {
+    struct object object;
+    int64_t length, hash;
+    uint64_t state, unused;
+    char text[16];
+};
+
+struct bytes {
+    struct object object;
+    int64_t length, hash;
+    unsigned char data[16];
+};
+
+/* Offsets as in layouts.h. */
+struct code {
+    struct object object;
+    int64_t units;
+    char unused0[48];
+    int32_t firstlineno;
+    char unused1[36];
+    const struct text *filename, *name;
+    char unused2[8];
+    const struct bytes *linetable;
+    char unused3[24];
+    int32_t firsttraceable;
+    char unused4[12];
+    uint16_t instructions[20];
+};
+_Static_assert(offsetof(struct code, firstlineno) == 72 && offsetof(struct code, filename) == 112 &&
+                   offsetof(struct code, linetable) == 136 && offsetof(struct code, firsttraceable) == 168 &&
+                   offsetof(struct code, instructions) == 184,
+               "CPython 3.11");
+
+struct frame {
+    char unused0[32];
+    const struct code *code;
+    char unused1[8];
+    const struct frame *previous;
+    const uint16_t *previous_instruction;
+    char unused2[5];
+    char owner;
+    char unused3[26];
+};
+_Static_assert(offsetof(struct frame, previous_instruction) == 56 && offsetof(struct frame, owner) == 69,
+               "CPython 3.11");
+
+struct cframe {
+    uint64_t unused;
+    const struct frame *frame;
+};
+
+struct thread_state {
+    char unused0[16];
+    const void *interpreter;
+    char unused1[32];
+    const struct cframe *cframe;
+    char unused2[88];
+    pthread_t thread;
+};
+_Static_assert(offsetof(struct thread_state, cframe) == 56 && offsetof(struct thread_state, thread) == 152,
+               "CPython 3.11");
+
+static struct python {
+    struct thread_state state;
+    struct cframe cframe;
+    struct frame frames[3];
+    struct code code[3];
+    struct text file, name[3];
+    struct bytes lines;
+} python;
+static char code_type, str_type, bytes_type, interpreter;
+static const char *version = "3.11.4 (made up)";
+static int initialized = 1;
+
+static int is_initialized(void)
+{
+    return initialized;
+}
+
+static void *this_thread_state(void)
+{
+    return pthread_equal(python.state.thread, pthread_self()) ? &python.state : NULL;
+}
+
+static const char *get_version(void)
+{
+    return version;
+}
+
+static void *interpreter_head(void)
+{
+    return &interpreter;
+}
+
+static void *interpreter_next(void *of)
+{
+    (void)of;
+    return NULL;
+}
+
+static int64_t hash_bytes(const void *data, int64_t length)
+{
+    const unsigned char *p = data;
+    uint64_t hash = 5381;
+    for (int64_t i = 0; i < length; i++)
+        hash = hash * UINT64_C(0x100000001b3) + p[i];
+    return (int64_t)(hash >> 1);
+}
+
+static void *find(const char *name)
+{
+    const struct {
+        const char *name;
+        void (*function)(void);
+        void *data;
+    } symbols[] = {
+        {"Py_IsInitialized", (void (*)(void))is_initialized, NULL},
+        {"PyGILState_GetThisThreadState", (void (*)(void))this_thread_state, NULL},
+        {"Py_GetVersion", (void (*)(void))get_version, NULL},
+        {"PyInterpreterState_Head", (void (*)(void))interpreter_head, NULL},
+        {"PyInterpreterState_Next", (void (*)(void))interpreter_next, NULL},
+        {"_Py_HashBytes", (void (*)(void))hash_bytes, NULL},
+        {"PyCode_Type", NULL, &code_type},
+        {"PyUnicode_Type", NULL, &str_type},
+        {"PyBytes_Type", NULL, &bytes_type},
+    };
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        if (strcmp(name, symbols[i].name) != 0)
+            continue;
+        void *symbol = symbols[i].data;
+        if (symbols[i].function != NULL)
+            memcpy(&symbol, &symbols[i].function, sizeof(symbol));
+        return symbol;
+    }
+    return NULL;
+}
+
+static struct text make_text(const char *string)
+{
+    struct text text = {.object = {1, &str_type}, .length = (int64_t)strlen(string), .hash = -1};
+    text.state = 0x20 | 0x40 | 1 << 2; /* compact, ASCII, one byte per character */
+    strcpy(text.text, string);
+    return text;
+}
+
+/* Three frames: one.py's h, g and f, in lines 3, 2 and 1. */
+static void make_python(void)
+{
+    static const char *const names[] = {"h", "g", "f"};
+    memset(&python, 0, sizeof(python));
+    python.state.interpreter = &interpreter;
+    python.state.cframe = &python.cframe;
+    python.state.thread = pthread_self();
+    python.cframe.frame = &python.frames[0];
+    python.file = make_text("one.py");
+    python.lines = (struct bytes){.object = {1, &bytes_type}, .length = 6, .hash = -1};
+    memcpy(python.lines.data, (const unsigned char[]){0x87, 0, 0x87, 0, 0x83, 0}, 6);
+    for (int i = 0; i < 3; i++) {
+        python.name[i] = make_text(names[i]);
+        python.code[i] = (struct code){.object = {1, &code_type}, .units = 20, .firstlineno = 3 - i};
+        python.code[i].filename = &python.file;
+        python.code[i].name = &python.name[i];
+        python.code[i].linetable = &python.lines;
+        python.frames[i].code = &python.code[i];
+        python.frames[i].previous = i < 2 ? &python.frames[i + 1] : NULL;
+        python.frames[i].previous_instruction = &python.code[i].instructions[5];
+    }
+}
+
+static void start(unsigned frames)
+{
+    struct callsite_config config = {
+        .memory = zeroed(), .bytes = BYTES, .frames = frames, .misses_per_second = 1u << 30, .lookup = find};
+    assert_true(callsite_init(&config));
+}
+
+static void check_stack(uint32_t id, unsigned count)
+{
+    static const char *const names[] = {"h", "g", "f"};
+    struct callsite_site site = site_of(id);
+    assert_int_equal(site.kind, CALLSITE_PYTHON);
+    assert_int_equal(site.frame_count, count);
+    for (unsigned i = 0; i < count; i++) {
+        assert_int_equal(site.frames[i].file_length, 6);
+        assert_memory_equal(site.frames[i].file, "one.py", 6);
+        assert_memory_equal(site.frames[i].function, names[i], 1);
+        assert_int_equal(site.frames[i].line, 3 - i);
+    }
+}
+
+static void made_up_stack(void **unused)
+{
+    (void)unused;
+    make_python();
+    start(16);
+    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_PENDING);
+    uint32_t id = callsite_capture(NULL);
+    check_stack(id, 3);
+    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_PROVED);
+    assert_string_equal(header()->python_version, "3.11.4");
+    assert_int_equal(callsite_capture(NULL), id);
+    assert_int_equal(atomic_load(&header()->misses), 1);
+    assert_true(python.lines.hash == hash_bytes(python.lines.data, 6));
+    assert_true(python.file.hash == hash_bytes("one.py", 6));
+
+    /* Another place, then the first one again. */
+    python.frames[1].previous_instruction++;
+    uint32_t other = callsite_capture(NULL);
+    check_stack(other, 3); /* the same line */
+    assert_int_equal(other, id);
+    assert_int_equal(atomic_load(&header()->misses), 2);
+    python.code[2].firstlineno = 7;
+    other = callsite_capture(NULL);
+    assert_int_not_equal(other, id);
+    assert_int_equal(site_of(other).frames[2].line, 7);
+
+    /* Not once the interpreter ends. */
+    initialized = 0;
+    assert_int_equal(callsite_capture(NULL), 0);
+    assert_int_equal(site_of(callsite_capture(address(3))).kind, CALLSITE_NATIVE);
+    initialized = 1;
+    start(2);
+    python.code[2].firstlineno = 1;
+    check_stack(callsite_capture(NULL), 2);
+}
+
+static void no_frames_yet(void **unused)
+{
+    (void)unused;
+    make_python();
+    python.cframe.frame = NULL;
+    start(16);
+    assert_int_equal(callsite_capture(NULL), 0);
+    assert_int_equal(site_of(callsite_capture(address(3))).kind, CALLSITE_NATIVE);
+    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_PENDING);
+    python.cframe.frame = &python.frames[0];
+    check_stack(callsite_capture(address(3)), 3);
+}
+
+/* A frame that has not begun, and a generator's, which has. */
+static void hidden_frames(void **unused)
+{
+    (void)unused;
+    make_python();
+    start(16);
+    assert_int_not_equal(callsite_capture(NULL), 0);
+    python.code[0].firsttraceable = 9;
+    python.frames[0].previous_instruction = &python.code[0].instructions[4];
+    struct callsite_site site = site_of(callsite_capture(NULL));
+    assert_int_equal(site.frame_count, 2);
+    assert_memory_equal(site.frames[0].function, "g", 1);
+    start(16);
+    python.frames[0].owner = 1;
+    check_stack(callsite_capture(NULL), 3);
+}
+
+/* The same addresses with other contents are another stack: only hashes tell, as new objects have none. */
+static void reused_memory(void **unused)
+{
+    (void)unused;
+    make_python();
+    start(16);
+    uint32_t id = callsite_capture(NULL);
+    python.name[1] = make_text("x");
+    uint32_t other = callsite_capture(NULL);
+    assert_int_not_equal(other, id);
+    assert_memory_equal(site_of(other).frames[1].function, "x", 1);
+    python.name[1] = make_text("g");
+    assert_int_equal(callsite_capture(NULL), id);
+    python.lines.data[1] = 0;
+    python.lines.data[0] = 0x80 | 11 << 3 | 7; /* the first range is one line further down */
+    python.lines.hash = -1;
+    other = callsite_capture(NULL);
+    assert_int_not_equal(other, id);
+    assert_int_equal(site_of(other).frames[0].line, 4);
+}
+
+/* Each word of the made-up interpreter in turn becomes nonsense. */
+static void spoilt_words(void **unused)
+{
+    (void)unused;
+    void *hole = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(hole, MAP_FAILED);
+    const uint64_t nonsense[] = {
+        0, 1, 8, UINT64_MAX, UINT64_C(0x8000000000000000), (uintptr_t)hole, (uintptr_t)&python.file + 3};
+    unsigned off = 0, unharmed = 0;
+    for (size_t word = 0; word < sizeof(python) / 8; word++) {
+        for (size_t i = 0; i < sizeof(nonsense) / sizeof(nonsense[0]); i++) {
+            make_python();
+            pthread_t self = python.state.thread;
+            memcpy((char *)&python + word * 8, &nonsense[i], 8);
+            if (!pthread_equal(self, python.state.thread))
+                continue; /* the made-up this_thread_state would not give it */
+            start(16);
+            errno = EDOM;
+            uint32_t id = callsite_capture(NULL);
+            assert_int_equal(errno, EDOM);
+            unsigned state = atomic_load(&header()->python);
+            assert_true(id == 0 || state == CALLSITE_PYTHON_PROVED);
+            assert_true((state == CALLSITE_PYTHON_OFF) == (header()->reason[0] != 0));
+            off += state == CALLSITE_PYTHON_OFF;
+            unharmed += id != 0;
+            assert_int_not_equal(callsite_capture(address(5)), 0);
+        }
+    }
+    assert_true(off > 150 && unharmed > 100);
+    munmap(hole, 4096);
+}
+
+/* Found broken only after the proof: off from then on, as soon as a new stack is looked at. */
+static void broken_later(void **unused)
+{
+    (void)unused;
+    make_python();
+    start(16);
+    assert_int_not_equal(callsite_capture(NULL), 0);
+    struct bytes foreign = python.lines;
+    foreign.object.type = &str_type;
+    foreign.hash = 12345;
+    python.code[1].linetable = &foreign;
+    assert_int_equal(callsite_capture(NULL), 0);
+    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_OFF);
+    assert_string_equal(header()->reason, "Python 3.11.4: a line table that is no bytes object");
+    assert_int_equal(site_of(callsite_capture(address(3))).kind, CALLSITE_NATIVE);
+}
+
+/* The thread's own hashes cannot be written: off, no fault. */
+static void read_only_objects(void **unused)
+{
+    (void)unused;
+    make_python();
+    struct text *constant = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(constant, MAP_FAILED);
+    *constant = python.name[2];
+    assert_int_equal(mprotect(constant, 4096, PROT_READ), 0);
+    python.code[2].name = constant;
+    start(16);
+    assert_int_equal(callsite_capture(NULL), 0);
+    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_OFF);
+    munmap(constant, 4096);
+}
+
+/* Sandboxes may forbid the reads that cannot fault: off, and return addresses remain. Comes last: it stays.
+ */
+static void forbidden_reads(void **unused)
+{
+    (void)unused;
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
+    make_python();
+    start(16);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        skip();
+    assert_int_equal(callsite_capture(NULL), 0);
+    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_OFF);
+    assert_string_equal(header()->reason, "process_vm_readv: Operation not permitted");
+    assert_int_equal(site_of(callsite_capture(address(3))).kind, CALLSITE_NATIVE);
+}
+
+static int end(void **unused)
+{
+    (void)unused;
+    free(memory);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(native_threads),  cmocka_unit_test(rate),
+        cmocka_unit_test(too_small),       cmocka_unit_test(made_up_stack),
+        cmocka_unit_test(no_frames_yet),   cmocka_unit_test(hidden_frames),
+        cmocka_unit_test(reused_memory),   cmocka_unit_test(spoilt_words),
+        cmocka_unit_test(broken_later),    cmocka_unit_test(read_only_objects),
+        cmocka_unit_test(forbidden_reads),
+    };
+    return cmocka_run_group_tests(tests, NULL, end);
+}

@@ -142,6 +142,41 @@ CUresult cuCtxSetCurrent(CUcontext context)
     return context ? hg_set_current_device(context->device) : CUDA_SUCCESS;
 }
 
+/* Each thread's stack of contexts holds device numbers; the top is the current device. */
+#define MAX_PUSHED 16
+static _Thread_local int pushed[MAX_PUSHED];
+static _Thread_local int npushed;
+
+CUresult cuCtxPushCurrent_v2(CUcontext context)
+{
+    if (!context || npushed == MAX_PUSHED)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    pushed[npushed++] = hg_current_device();
+    return hg_set_current_device(context->device);
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *context)
+{
+    if (!npushed)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (context)
+        *context = context_of(hg_current_device());
+    return hg_set_current_device(pushed[--npushed]);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    return hg_device_synchronize(device);
+}
+
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+{
+    if (!can || !is_device(device) || !is_device(peer))
+        return CUDA_ERROR_INVALID_VALUE;
+    *can = device != peer;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
 {
     (void)flags;

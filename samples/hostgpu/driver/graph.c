@@ -1,8 +1,6 @@
 /* Stream capture and graphs. */
 #include "driver.h"
 
-static _Thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-
 static CUresult resolve(CUstream handle, CUstream *stream)
 {
     return hg_stream_resolve(handle, hg_current_device(), stream);
@@ -12,20 +10,17 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
     if (!mode)
         return CUDA_ERROR_INVALID_VALUE;
-    CUstreamCaptureMode old = capture_mode;
-    capture_mode = *mode;
-    *mode = old;
+    *mode = hg_capture_exchange_mode(*mode);
     return CUDA_SUCCESS;
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode)
 {
     CUstream stream;
-    (void)mode;
     if (!handle || handle == CU_STREAM_LEGACY)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     CUresult result = resolve(handle, &stream);
-    return result == CUDA_SUCCESS ? hg_capture_begin(stream) : result;
+    return result == CUDA_SUCCESS ? hg_capture_begin(stream, mode) : result;
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
@@ -48,11 +43,10 @@ static CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuu
     CUresult result = resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    bool active = hg_capture_info(stream, &capture, &captured);
-    *status = active ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-    if (active && id)
+    *status = hg_capture_info(stream, &capture, &captured);
+    if (*status != CU_STREAM_CAPTURE_STATUS_NONE && id)
         *id = capture;
-    if (active && graph)
+    if (*status != CU_STREAM_CAPTURE_STATUS_NONE && graph)
         *graph = captured;
     return CUDA_SUCCESS;
 }

@@ -97,6 +97,18 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     return CUDA_SUCCESS;
 }
 
+/* As documented: an attribute that cannot be told leaves its output zero and is no error. */
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data,
+                                CUdeviceptr pointer)
+{
+    if (!attributes || !data)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++)
+        if (cuPointerGetAttribute(data[i], attributes[i], pointer) != CUDA_SUCCESS)
+            *(unsigned *)data[i] = 0;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)
 {
     struct hg_memory memory;

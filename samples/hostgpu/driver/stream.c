@@ -1,6 +1,8 @@
 /* Streams, events, launches. Kernels do nothing in the lab. */
 #include "driver.h"
 
+#include <stdlib.h>
+
 static CUresult resolve(CUstream handle, CUstream *stream)
 {
     return hg_stream_resolve(handle, hg_current_device(), stream);
@@ -127,6 +129,52 @@ CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
     return hg_event_elapsed_ms(ms, start, end);
 }
 HG_ALIAS(cuEventElapsedTime, cuEventElapsedTime_v2);
+
+struct callback {
+    CUstream stream;
+    CUstreamCallback function;
+    void *user;
+};
+
+static void call_back(void *argument)
+{
+    struct callback *callback = argument;
+    callback->function(callback->stream, CUDA_SUCCESS, callback->user);
+    free(callback);
+}
+
+CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void *user, unsigned flags)
+{
+    CUstream stream;
+    if (!function || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = resolve(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (hg_capture_info(stream, NULL, NULL))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* callbacks run once, graphs many times */
+    struct callback *callback = malloc(sizeof *callback);
+    if (!callback)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *callback = (struct callback){handle, function, user};
+    return hg_submit_call(stream, call_back, callback);
+}
+
+static void do_nothing(void *user)
+{
+    (void)user;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                        CUstream handle, void **arguments, void **extra)
+{
+    CUstream stream;
+    (void)function, (void)grid_x, (void)grid_y, (void)grid_z, (void)block_x, (void)block_y, (void)block_z;
+    (void)shared_bytes, (void)arguments, (void)extra;
+    CUresult result = resolve(handle, &stream);
+    return result == CUDA_SUCCESS ? hg_submit_call(stream, do_nothing, NULL) : result;
+}
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *user)
 {

@@ -113,12 +113,18 @@ CUresult hg_stream_wait_event(CUstream stream, CUevent event);
  * event recorded in a captured stream joins the capture. */
 
 /* CUDA_ERROR_ILLEGAL_STATE if the stream is captured already. */
-CUresult hg_capture_begin(CUstream stream);
-/* Ends the capture on all streams that joined it. The caller owns the graph. */
+CUresult hg_capture_begin(CUstream stream, CUstreamCaptureMode mode);
+/* Ends the capture on all streams that joined it. The caller owns the graph; there is none, and the result is
+ * CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, if something forbidden happened meanwhile. */
 CUresult hg_capture_end(CUstream stream, CUgraph *graph);
-/* Whether the stream is captured; if so, *id names the capture and *graph what it has so far. Both may be
- * NULL. */
-bool hg_capture_info(CUstream stream, uint64_t *id, CUgraph *graph);
+/* Whether the stream is captured (0, CU_STREAM_CAPTURE_STATUS_NONE, if not); if so, *id names the capture and
+ * *graph what it has so far. Both may be NULL. */
+CUstreamCaptureStatus hg_capture_info(CUstream stream, uint64_t *id, CUgraph *graph);
+/* The calling thread's mode; returns the one before. */
+CUstreamCaptureMode hg_capture_exchange_mode(CUstreamCaptureMode mode);
+/* For a call that a capture may forbid (allocation, registration, event query …): refuses it with
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and invalidates the capture that forbids it. */
+CUresult hg_capture_allows_call(void);
 /* Lets a stream join the capture of another. */
 CUresult hg_capture_join(CUstream stream, uint64_t id);
 

@@ -121,7 +121,10 @@ static CUresult latest(CUevent e, struct hg_fence **fence, uint64_t *capture)
 static CUresult latest_outside_graphs(CUevent e, struct hg_fence **fence)
 {
     uint64_t capture;
-    CUresult result = latest(e, fence, &capture);
+    CUresult result = hg_capture_allows_call();
+    *fence = NULL;
+    if (result == CUDA_SUCCESS)
+        result = latest(e, fence, &capture);
     return result == CUDA_SUCCESS && capture ? CUDA_ERROR_CAPTURED_EVENT : result;
 }
 

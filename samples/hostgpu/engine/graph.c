@@ -23,6 +23,9 @@ struct CUgraphExec_st {
 struct hg_capture {
     uint64_t id;
     CUgraph graph;
+    CUstreamCaptureMode mode;
+    pthread_t thread; /* that began it */
+    bool is_invalid;
     struct hg_capture *next;
 };
 
@@ -31,6 +34,7 @@ struct hg_capture {
 static pthread_mutex_t captures_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hg_capture *captures;
 static uint64_t next_capture_id = 1;
+static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 /* ---- Bodies ---- */
 
@@ -79,13 +83,54 @@ bool hg_capture_take(struct CUstream_st *s, struct hg_work *work)
     return true;
 }
 
-CUresult hg_capture_begin(CUstream s)
+CUstreamCaptureMode hg_capture_exchange_mode(CUstreamCaptureMode mode)
+{
+    CUstreamCaptureMode before = thread_mode;
+    thread_mode = mode;
+    return before;
+}
+
+static bool forbids_calls_here(const struct hg_capture *capture)
+{
+    if (pthread_equal(capture->thread, pthread_self()))
+        return capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    return capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
+CUresult hg_capture_allows_call(void)
+{
+    CUresult result = CUDA_SUCCESS;
+    if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+        return result;
+    pthread_mutex_lock(&captures_lock);
+    for (struct hg_capture *capture = captures; capture; capture = capture->next)
+        if (forbids_calls_here(capture)) {
+            capture->is_invalid = true;
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    pthread_mutex_unlock(&captures_lock);
+    return result;
+}
+
+void hg_capture_invalidate(struct CUstream_st *s)
+{
+    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&captures_lock);
+    if (s->capture)
+        s->capture->is_invalid = true;
+    pthread_mutex_unlock(&captures_lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+CUresult hg_capture_begin(CUstream s, CUstreamCaptureMode mode)
 {
     struct hg_capture *capture = calloc(1, sizeof *capture);
     if (!capture || hg_graph_new(&capture->graph) != CUDA_SUCCESS) {
         free(capture);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    capture->mode = mode;
+    capture->thread = pthread_self();
     pthread_mutex_lock(&s->lock);
     bool is_captured = s->capture != NULL;
     if (!is_captured) {
@@ -148,21 +193,30 @@ CUresult hg_capture_end(CUstream s, CUgraph *graph)
         link = &(*link)->next;
     *link = capture->next;
     pthread_mutex_unlock(&captures_lock);
-    *graph = capture->graph;
+    bool is_invalid = capture->is_invalid;
+    *graph = is_invalid ? NULL : capture->graph;
+    if (is_invalid)
+        hg_graph_free(capture->graph);
     free(capture);
-    return CUDA_SUCCESS;
+    return is_invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
-bool hg_capture_info(CUstream s, uint64_t *id, CUgraph *graph)
+CUstreamCaptureStatus hg_capture_info(CUstream s, uint64_t *id, CUgraph *graph)
 {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     pthread_mutex_lock(&s->lock);
-    const struct hg_capture *capture = s->capture;
-    if (capture && id)
-        *id = capture->id;
-    if (capture && graph)
-        *graph = capture->graph;
+    if (s->capture) {
+        if (id)
+            *id = s->capture->id;
+        if (graph)
+            *graph = s->capture->graph;
+        pthread_mutex_lock(&captures_lock);
+        status =
+            s->capture->is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        pthread_mutex_unlock(&captures_lock);
+    }
     pthread_mutex_unlock(&s->lock);
-    return capture != NULL;
+    return status;
 }
 
 /* ---- Graphs ---- */

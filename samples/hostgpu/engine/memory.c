@@ -67,6 +67,8 @@ CUresult hg_memory_alloc(void **pointer, size_t bytes, int device, enum hg_memor
     *pointer = NULL;
     if (!bytes)
         return CUDA_SUCCESS;
+    if (hg_capture_allows_call() != CUDA_SUCCESS)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (bytes > HG_DEVICE_MEMORY)
         return CUDA_ERROR_OUT_OF_MEMORY;
     /* Page alignment as a real device gives; NCCL windows ask for it. */
@@ -114,6 +116,8 @@ CUresult hg_memory_free(void *pointer, enum hg_memory_kind kind)
 {
     if (!pointer)
         return CUDA_SUCCESS;
+    if (hg_capture_allows_call() != CUDA_SUCCESS)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     pthread_mutex_lock(&lock);
     struct hg_memory *entry = exact(pointer);
     bool valid = entry && freeable_as(entry->kind, kind);
@@ -129,6 +133,8 @@ CUresult hg_memory_register(void *pointer, size_t bytes, int device)
 {
     if (!pointer || !bytes)
         return CUDA_ERROR_INVALID_VALUE;
+    if (hg_capture_allows_call() != CUDA_SUCCESS)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     pthread_mutex_lock(&lock);
     CUresult result = exact(pointer) ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
                                      : insert(pointer, bytes, device, HG_MEMORY_REGISTERED);

@@ -191,12 +191,26 @@ static CUresult follow(struct CUstream_st *later, struct CUstream_st *earlier)
     return result;
 }
 
+/* Work on the default stream would make a captured blocking stream's graph depend on what is outside it. */
+static bool is_implicit_in_capture(const struct hg_device *device)
+{
+    bool found = false;
+    for (struct CUstream_st *t = device->streams; t; t = t->next)
+        if (!(t->flags & CU_STREAM_NON_BLOCKING) && hg_capture_info(t, NULL, NULL)) {
+            hg_capture_invalidate(t);
+            found = true;
+        }
+    return found;
+}
+
 /* The legacy default stream and the blocking streams of its device wait for one another. Device lock held. */
 static CUresult follow_legacy(struct CUstream_st *s)
 {
     struct hg_device *device = s->device;
     CUresult result = CUDA_SUCCESS;
     if (s == device->default_stream) {
+        if (is_implicit_in_capture(device))
+            return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         for (struct CUstream_st *t = device->streams; t && result == CUDA_SUCCESS; t = t->next)
             if (t != s && !(t->flags & CU_STREAM_NON_BLOCKING))
                 result = follow(s, t);
@@ -342,15 +356,19 @@ CUresult hg_stream_destroy(CUstream s)
 
 CUresult hg_stream_query(CUstream s)
 {
-    if (hg_capture_info(s, NULL, NULL))
+    if (hg_capture_info(s, NULL, NULL)) {
+        hg_capture_invalidate(s);
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     return is_pending(s) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 CUresult hg_stream_synchronize(CUstream s)
 {
-    if (hg_capture_info(s, NULL, NULL))
+    if (hg_capture_info(s, NULL, NULL)) {
+        hg_capture_invalidate(s);
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     struct hg_fence *fence = hg_submit_fence(s);
     if (!fence)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -386,6 +404,8 @@ CUresult hg_device_synchronize(int index)
     struct hg_device *device = hg_device_get(index);
     if (!device)
         return CUDA_ERROR_INVALID_DEVICE;
+    if (hg_capture_allows_call() != CUDA_SUCCESS)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     pthread_mutex_lock(&device->lock);
     size_t n = 0;
     for (struct CUstream_st *s = device->streams; s; s = s->next)

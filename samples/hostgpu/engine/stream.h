@@ -40,6 +40,8 @@ struct hg_device {
 /* Appends to the capture's graph if the stream is captured; false if it is not. Takes ownership only if it
  * is. Stream lock held. */
 bool hg_capture_take(struct CUstream_st *stream, struct hg_work *work);
+/* Makes the end of the stream's capture, if there is one, fail. */
+void hg_capture_invalidate(struct CUstream_st *stream);
 
 /* NULL if there is no such device. */
 struct hg_device *hg_device_get(int index);

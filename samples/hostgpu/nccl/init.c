@@ -50,6 +50,15 @@ static ncclResult_t read_config(const ncclConfig_t *from, const ncclConfig_t *in
     return ncclSuccess;
 }
 
+/* What a call on a non-blocking communicator returns, asked through the public name as the real library does:
+ * an interposer sees the question. */
+static ncclResult_t settle(ncclComm_t comm, ncclResult_t result)
+{
+    if (result == ncclInProgress)
+        (void)ncclCommGetAsyncError(comm, &result);
+    return result;
+}
+
 /* ---- Init ---- */
 
 static ncclResult_t run_join(struct lab_job *job)
@@ -93,7 +102,9 @@ ncclResult_t pncclCommInitRankConfig(ncclComm_t *newcomm, int nranks, ncclUnique
 {
     uint64_t hash = lab_hash(LAB_HASH_START, &id, sizeof id);
     lab_group_enter();
-    return lab_group_leave(init_rank(newcomm, nranks, rank, hash, config, "ncclCommInitRankConfig"));
+    ncclResult_t result =
+        lab_group_leave(init_rank(newcomm, nranks, rank, hash, config, "ncclCommInitRankConfig"));
+    return newcomm ? settle(*newcomm, result) : result;
 }
 LAB_EXPORT(ncclCommInitRankConfig);
 
@@ -105,7 +116,8 @@ ncclResult_t pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int rank
         return lab_error(ncclInvalidArgument, "%s : %d ids for %d ranks", name, nids, nranks);
     uint64_t hash = lab_hash(LAB_HASH_START, ids, (size_t)nids * sizeof *ids);
     lab_group_enter();
-    return lab_group_leave(init_rank(newcomm, nranks, rank, hash, config, name));
+    ncclResult_t result = lab_group_leave(init_rank(newcomm, nranks, rank, hash, config, name));
+    return newcomm ? settle(*newcomm, result) : result;
 }
 LAB_EXPORT(ncclCommInitRankScalable);
 
@@ -299,7 +311,7 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm)
     if (!comm)
         return ncclSuccess;
     lab_group_enter();
-    return lab_group_leave(add_finalize(comm));
+    return settle(comm, lab_group_leave(add_finalize(comm)));
 }
 LAB_EXPORT(ncclCommFinalize);
 

@@ -110,6 +110,25 @@ cudaError_t cudaMemset(void *dst, int value, size_t count)
     return finish(cudaMemsetAsync(dst, value, count, NULL));
 }
 
+/* Row by row. */
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
+                              size_t height, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    cudaError_t error = cudaSuccess;
+    if (width > dst_pitch || width > src_pitch)
+        return hg_runtime_result((CUresult)cudaErrorInvalidPitchValue);
+    for (size_t row = 0; row < height && error == cudaSuccess; row++)
+        error = cudaMemcpyAsync((char *)dst + row * dst_pitch, (const char *)src + row * src_pitch, width,
+                                kind, stream);
+    return error;
+}
+
+cudaError_t cudaMemcpy2D(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
+                         size_t height, enum cudaMemcpyKind kind)
+{
+    return finish(cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, height, kind, NULL));
+}
+
 cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int src_device, size_t bytes,
                                 cudaStream_t stream)
 {

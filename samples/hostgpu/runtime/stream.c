@@ -81,6 +81,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     return error == cudaSuccess ? hg_runtime_result(hg_stream_wait_event(stream, event)) : error;
 }
 
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void *user,
+                                  unsigned flags)
+{
+    return hg_runtime_result(cuStreamAddCallback(stream, (CUstreamCallback)(void *)function, user, flags));
+}
+
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void *user)
 {
     CUstream stream;

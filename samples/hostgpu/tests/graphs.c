@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include <cuda.h>
+#include <pthread.h>
 #include <string.h>
 
 static void increment(void *user)
@@ -37,9 +38,6 @@ static void plain_graph(void)
     CHECK_CUDA(cudaStreamGetCaptureInfo(stream, &status, &id, NULL, NULL, NULL, NULL));
     CHECK_CUDA(cudaStreamGetCaptureInfo(side, &status, &side_id, NULL, NULL, NULL, NULL));
     CHECK(status == cudaStreamCaptureStatusActive && id && id == side_id);
-    CHECK(cudaStreamSynchronize(stream) == cudaErrorStreamCaptureUnsupported);
-    CHECK(cudaStreamQuery(stream) == cudaErrorStreamCaptureUnsupported);
-    CHECK(cudaEventQuery(fork_event) == cudaErrorCapturedEvent);
     CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
     CHECK_CUDA(cudaStreamIsCapturing(side, &status));
     CHECK(status == cudaStreamCaptureStatusNone);
@@ -58,6 +56,7 @@ static void plain_graph(void)
         CHECK(calls == i && data[1] == 0x01010101 && data[2] == 9);
     }
     CHECK_CUDA(cudaEventQuery(outside));
+    CHECK(cudaEventQuery(fork_event) == cudaErrorCapturedEvent);
     CHECK_CUDA(cudaGraphExecDestroy(exec));
     CHECK_CUDA(cudaEventDestroy(fork_event));
     CHECK_CUDA(cudaEventDestroy(join_event));
@@ -65,6 +64,76 @@ static void plain_graph(void)
     CHECK_CUDA(cudaStreamDestroy(stream));
     CHECK_CUDA(cudaStreamDestroy(side));
     CHECK_CUDA(cudaFree(data));
+}
+
+/* What a capture forbids fails and spoils the capture. */
+enum forbidden { ALLOCATE, REGISTER, QUERY_EVENT, SYNCHRONIZE, USE_DEFAULT_STREAM };
+
+static cudaError_t do_forbidden(enum forbidden what, cudaStream_t stream, cudaEvent_t event, char *host)
+{
+    void *pointer;
+    switch (what) {
+    case ALLOCATE:
+        return cudaMalloc(&pointer, 64);
+    case REGISTER:
+        return cudaHostRegister(host, 64, 0);
+    case QUERY_EVENT:
+        return cudaEventQuery(event);
+    case SYNCHRONIZE:
+        return cudaStreamSynchronize(stream);
+    default:
+        return cudaMemset(host, 0, 64);
+    }
+}
+
+static void *query_in_thread(void *event)
+{
+    return cudaEventQuery(event) == cudaSuccess ? event : NULL;
+}
+
+static void forbidden_calls(void)
+{
+    cudaStream_t stream;
+    cudaEvent_t event;
+    cudaGraph_t graph;
+    char host[64];
+    CHECK_CUDA(cudaStreamCreate(&stream));
+    CHECK_CUDA(cudaEventCreate(&event));
+    for (int what = ALLOCATE; what <= USE_DEFAULT_STREAM; what++) {
+        CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        cudaError_t error = do_forbidden((enum forbidden)what, stream, event, host);
+        CHECK(error == (what == USE_DEFAULT_STREAM ? cudaErrorStreamCaptureImplicit
+                                                   : cudaErrorStreamCaptureUnsupported));
+        enum cudaStreamCaptureStatus status;
+        CHECK_CUDA(cudaStreamIsCapturing(stream, &status));
+        CHECK(status == cudaStreamCaptureStatusInvalidated);
+        CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated && !graph);
+    }
+    /* Another thread may ask unless the capture is global. */
+    for (int mode = cudaStreamCaptureModeGlobal; mode <= cudaStreamCaptureModeRelaxed; mode++) {
+        pthread_t thread;
+        void *answer;
+        CHECK_CUDA(cudaStreamBeginCapture(stream, (enum cudaStreamCaptureMode)mode));
+        CHECK(!pthread_create(&thread, NULL, query_in_thread, event));
+        CHECK(!pthread_join(thread, &answer));
+        bool is_global = mode == cudaStreamCaptureModeGlobal;
+        CHECK((answer == NULL) == is_global);
+        CHECK((cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated) == is_global);
+        if (graph)
+            CHECK_CUDA(cudaGraphDestroy(graph));
+    }
+    /* And a thread may ask for leave. */
+    enum cudaStreamCaptureMode relaxed = cudaStreamCaptureModeRelaxed;
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK_CUDA(cudaThreadExchangeStreamCaptureMode(&relaxed));
+    CHECK(relaxed == cudaStreamCaptureModeGlobal);
+    CHECK_CUDA(cudaEventQuery(event));
+    CHECK_CUDA(cudaThreadExchangeStreamCaptureMode(&relaxed));
+    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    CHECK_CUDA(cudaGraphDestroy(graph));
+    CHECK_CUDA(cudaEventDestroy(event));
+    CHECK_CUDA(cudaStreamDestroy(stream));
+    cudaGetLastError();
 }
 
 static cudaGraphExec_t capture(ncclComm_t comm, int *data, cudaStream_t stream)
@@ -150,5 +219,6 @@ int main(void)
     ranks_start(&set, 2, destroy_waits, NULL);
     CHECK(ranks_still_running(&set, 0.5) == 2);
     plain_graph();
+    forbidden_calls();
     return 0;
 }

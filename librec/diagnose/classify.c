@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rec/symbolize.h"
-
 /* Causes of one kind beyond this are listed by the first ones' victims. */
 #define FINDINGS_MAX 64
 
@@ -128,33 +126,18 @@ static void evidence_last(struct diag *d, struct rec_finding *f, uint32_t proc)
                       (int)d->procs[proc].p->rank);
 }
 
-static void evidence_stack(struct classify *c, struct rec_finding *f, const struct rec_process *p)
+static void evidence_stack(struct diag *d, struct rec_finding *f, const struct rec_process *p)
 {
-    if (!p->stall.why || !p->stall.nthreads)
+    const struct rec_stall *stall = &p->stall;
+    if (!stall->why || !stall->nthreads)
         return;
-    if (!c->symbolizer)
-        c->symbolizer = rec_symbolizer_new();
-    /* The main thread comes first. */
-    const struct rec_stall_thread *thread = &p->stall.threads[0];
-    for (uint32_t i = 0; i < p->stall.nthreads; i++)
-        if (p->stall.threads[i].tid == p->pid)
-            thread = &p->stall.threads[i];
-    diag_evidence(c->d, f, p, UINT64_MAX, p->stall_ns,
-                  "stack of rank %d, thread %d \"%s\"%s%s:", (int)p->rank, (int)thread->tid, thread->name,
-                  thread->where[0] ? ", in " : "", thread->where);
-    for (uint32_t i = 0; i < thread->nframes && i < 10; i++) {
-        const struct rec_frame *frame = &thread->frames[i];
-        const char *module = frame->module < p->stall.nmodules ? p->stall.modules[frame->module] : "?";
-        const char *base = strrchr(module, '/');
-        char name[160] = "";
-        if (c->symbolizer && frame->module < p->stall.nmodules &&
-            rec_symbolize(c->symbolizer, module, frame->offset, name, sizeof name))
-            diag_evidence(c->d, f, p, UINT64_MAX, 0, "  #%" PRIu32 " %s (%s)", i, name,
-                          base ? base + 1 : module);
-        else
-            diag_evidence(c->d, f, p, UINT64_MAX, 0, "  #%" PRIu32 " %s+0x%" PRIx64, i,
-                          base ? base + 1 : module, frame->offset);
-    }
+    const struct rec_stall_thread *thread = &stall->threads[0];
+    for (uint32_t i = 0; i < stall->nthreads; i++)
+        if (stall->threads[i].tid == p->pid)
+            thread = &stall->threads[i];
+    diag_evidence(d, f, p, UINT64_MAX, p->stall_ns, "stack of rank %d, thread %d \"%s\"%s%s:", (int)p->rank,
+                  (int)thread->tid, thread->name, thread->where[0] ? ", in " : "", thread->where);
+    diag_evidence_frames(d, f, p, stall->modules, stall->nmodules, thread->frames, thread->nframes);
 }
 
 /* Did this process go on calling NCCL long after the others came to the wait? */
@@ -414,7 +397,7 @@ static void blame_partners(struct classify *c, const struct diag_wait *wait,
     }
     diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
     if (cause.type == REC_VERDICT_STUCK_OUTSIDE_NCCL)
-        evidence_stack(c, f, d->procs[first->proc].p);
+        evidence_stack(d, f, d->procs[first->proc].p);
     uint32_t node = node_of(d, wait);
     classify_reach(c, &node, 1);
     classify_victims(c, f);
@@ -538,6 +521,64 @@ static void judge_idle(struct classify *c, const struct diag_wait *wait)
     free(partners);
 }
 
+/* Its turn has come on the stream, but the GPU has not begun it. */
+static bool not_reached(const struct diag *d, const struct diag_op *op)
+{
+    return d->procs[op->proc].gpu_seen && op->op.state < REC_STATE_GPU_STARTED;
+}
+
+/* Everybody has launched it, it fits, and still it does not end. */
+static void judge_kernel(struct classify *c, const struct diag_wait *wait)
+{
+    struct diag *d = c->d;
+    const struct diag_match *m = &d->matches[wait->match];
+    size_t odd = 0, all = 0;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        all++;
+        odd += m->captured ? (d->ops[i].op.flags & REC_OF_CAPTURED) != 0 : not_reached(d, &d->ops[i]);
+    }
+    enum rec_verdict_type type = m->captured ? REC_VERDICT_CAPTURE_MISMATCH
+                                 : odd       ? REC_VERDICT_GPU_NOT_REACHED
+                                             : REC_VERDICT_STUCK_IN_KERNEL;
+    struct rec_finding *f = diag_finding(d, type, REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);
+    if (!f)
+        return;
+    classify_place(c, f, wait);
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        const struct diag_op *op = &d->ops[i];
+        bool captured = (op->op.flags & REC_OF_CAPTURED) != 0;
+        bool blamed = m->captured ? odd * 2 == all || captured == (odd * 2 < all) : odd && not_reached(d, op);
+        if (blamed)
+            diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
+        if (f->nevidence < 8)
+            diag_evidence_op(d, f, op,
+                             captured             ? "captured into a graph"
+                             : not_reached(d, op) ? "enqueued, but its GPU has not reached,"
+                                                  : "waits in");
+    }
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    struct diag_text t = {0};
+    if (m->captured) {
+        diag_say_ranks(&t, f->culprits, f->nculprits);
+        diag_printf(&t, ": %zu of %zu ranks captured it into a CUDA graph that was not launched, while ", odd,
+                    all);
+        classify_say_wait(c, &t, wait);
+    } else if (odd) {
+        diag_say_ranks(&t, f->culprits, f->nculprits);
+        diag_printf(&t, " enqueued it, but other work in front of it keeps the GPU from reaching it, while ");
+        classify_say_wait(c, &t, wait);
+    } else {
+        classify_say_wait(c, &t, wait);
+        diag_printf(
+            &t, "; every GPU is inside the kernel and none comes out, so no rank is to blame: look at the "
+                "links and the GPUs");
+    }
+    diag_summary(d, f, &t);
+    uint32_t node = node_of(d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
+}
+
 /* A wait that no process could end: nobody knows who is meant. */
 static void judge_lonely(struct classify *c, const struct diag_wait *wait)
 {
@@ -628,10 +669,12 @@ static void judge_waits(struct classify *c)
         uint32_t node = node_of(d, wait);
         if (wait->never != DIAG_NEVER_NO)
             judge_never(c, wait);
-        else if (d->edge_start[node] == d->edge_start[node + 1])
-            judge_lonely(c, wait);
-        else
+        else if (d->edge_start[node] != d->edge_start[node + 1])
             judge_idle(c, wait);
+        else if (wait->kind == DIAG_WAIT_COLL || wait->kind == DIAG_WAIT_P2P)
+            judge_kernel(c, wait);
+        else
+            judge_lonely(c, wait);
     }
     free(order);
 }
@@ -695,5 +738,4 @@ void diag_classify(struct diag *d)
     free(c.reverse_from);
     free(c.reached);
     free(c.queue);
-    rec_symbolizer_free(c.symbolizer);
 }

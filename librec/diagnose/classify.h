@@ -11,7 +11,6 @@ struct classify {
     uint32_t *reverse_from;
     bool *reached; /* by node, scratch */
     uint32_t *queue;
-    struct rec_symbolizer *symbolizer;
 };
 
 /* Marks every node that waits, directly or not, for one of the given ones. */

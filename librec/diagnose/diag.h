@@ -111,7 +111,8 @@ struct diag_match {
     uint32_t assumed; /* entered before our window: taken as fitting */
     uint32_t unseen;  /* members without a trace */
     bool compatible;  /* the posted ops fit each other well enough to complete */
-    bool capture_mixed;
+    bool captured;    /* some recorded it into a graph that was not launched since, others ran it */
+    bool unfinished;  /* logic says complete, the GPU says no */
     bool done;
 };
 
@@ -122,11 +123,13 @@ struct diag_proc {
     uint64_t patience_ns;  /* silence longer than this is no rhythm of this process any more */
     bool early_dead;       /* died while the others lived on */
     uint64_t dead_ns;
-    bool ended_well;  /* exit status 0 */
-    bool whole;       /* the window holds everything it did */
-    bool waits;       /* has been blocked for longer than its patience */
-    bool works;       /* … in data or creation, not only in a teardown */
-    uint64_t wait_ns; /* since when; 0 */
+    bool ended_well;   /* exit status 0 */
+    bool whole;        /* the window holds everything it did */
+    uint64_t graph_ns; /* last launch of a graph */
+    bool gpu_seen;     /* the progress of its GPU was recorded */
+    bool waits;        /* has been blocked for longer than its patience */
+    bool works;        /* … in data or creation, not only in a teardown */
+    uint64_t wait_ns;  /* since when; 0 */
 };
 
 /* Per member, by diag_member_id. */
@@ -217,6 +220,8 @@ struct diag {
     uint32_t *edge_start; /* by node, nodes + 1 entries, after diag_wait */
     uint32_t *component;  /* by node */
     uint32_t ncomponents;
+
+    struct rec_symbolizer *symbolizer; /* made when the first stack is told */
 
     struct rec_finding *findings;
     size_t nfindings, findings_cap;
@@ -329,6 +334,10 @@ void diag_summary(struct diag *d, struct rec_finding *f, struct diag_text *text)
 void diag_evidence(struct diag *d, struct rec_finding *f, const struct rec_process *p, uint64_t seq,
                    uint64_t time_ns, const char *format, ...) __attribute__((format(printf, 6, 7)));
 void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_op *op, const char *what);
+/* One line per frame, with function names where the modules are at hand. */
+void diag_evidence_frames(struct diag *d, struct rec_finding *f, const struct rec_process *p,
+                          const char *const *modules, uint32_t nmodules, const struct rec_frame *frames,
+                          uint32_t nframes);
 enum diag_list { DIAG_CULPRIT, DIAG_SUSPECT, DIAG_VICTIM };
 void diag_blame(struct diag *d, struct rec_finding *f, enum diag_list list, int32_t rank);
 void diag_sort_ranks(int32_t *ranks, size_t *count); /* ascending, once each */

@@ -22,7 +22,7 @@ static bool own_fault(int signal)
 
 static bool ended_well(const struct rec_process *p)
 {
-    return p->fate == REC_FATE_EXITED && p->end.status == 0;
+    return p->fate == REC_FATE_EXITED && p->end.reason != REC_END_EXEC && p->end.status == 0;
 }
 
 static int by_time(const void *a, const void *b)
@@ -86,10 +86,12 @@ void diag_fates(struct diag *d)
 void diag_say_end(struct diag_text *t, const struct rec_process *p)
 {
     if (p->fate == REC_FATE_SIGNALED) {
-        const char *name = sigdescr_np(p->end.signal);
-        diag_printf(t, "died of signal %d (%s)", (int)p->end.signal, name ? name : "unknown");
+        const char *name = sigabbrev_np(p->end.signal);
+        diag_printf(t, "died of signal %d (SIG%s)", (int)p->end.signal, name ? name : "?");
     } else if (p->fate == REC_FATE_EXITED) {
-        if (p->end.status)
+        if (p->end.reason == REC_END_EXEC)
+            diag_printf(t, "replaced itself by another program");
+        else if (p->end.status)
             diag_printf(t, "exited with status %d", (int)p->end.status);
         else
             diag_printf(t, "finished and exited");
@@ -113,11 +115,7 @@ void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct rec_p
     if (t.data)
         diag_evidence(d, f, p, UINT64_MAX, p->end_ns ? p->end_ns : p->last_ns, "%s", t.data);
     free(t.data);
-    for (uint32_t i = 0; i < p->end.nframes && i < 8; i++) {
-        const struct rec_frame *frame = &p->end.frames[i];
-        diag_evidence(d, f, p, UINT64_MAX, 0, "  #%" PRIu32 " %s+0x%" PRIx64, i,
-                      frame->module < p->end.nmodules ? p->end.modules[frame->module] : "?", frame->offset);
-    }
+    diag_evidence_frames(d, f, p, p->end.modules, p->end.nmodules, p->end.frames, p->end.nframes);
 }
 
 /* ---- calls that NCCL refused, and errors it reported later ---- */

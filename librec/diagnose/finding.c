@@ -8,7 +8,10 @@
 #include <string.h>
 #include <time.h>
 
-#define EVIDENCE_MAX 24
+#include "rec/symbolize.h"
+
+#define EVIDENCE_MAX 32
+#define FRAMES_MAX   12
 
 struct rec_finding *diag_finding(struct diag *d, enum rec_verdict_type type, enum rec_confidence confidence,
                                  enum diag_tier tier, uint64_t onset_ns)
@@ -73,6 +76,25 @@ void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_o
     else
         d->oom = true;
     free(t.data);
+}
+
+void diag_evidence_frames(struct diag *d, struct rec_finding *f, const struct rec_process *p,
+                          const char *const *modules, uint32_t nmodules, const struct rec_frame *frames,
+                          uint32_t nframes)
+{
+    if (!d->symbolizer)
+        d->symbolizer = rec_symbolizer_new();
+    for (uint32_t i = 0; i < nframes && i < FRAMES_MAX; i++) {
+        const char *module = frames[i].module < nmodules ? modules[frames[i].module] : NULL;
+        const char *slash = module ? strrchr(module, '/') : NULL;
+        const char *base = slash ? slash + 1 : module ? module : "?";
+        char name[160] = "";
+        if (d->symbolizer && module &&
+            rec_symbolize(d->symbolizer, module, frames[i].offset, name, sizeof name))
+            diag_evidence(d, f, p, UINT64_MAX, 0, "  #%" PRIu32 " %s (%s)", i, name, base);
+        else
+            diag_evidence(d, f, p, UINT64_MAX, 0, "  #%" PRIu32 " %s+0x%" PRIx64, i, base, frames[i].offset);
+    }
 }
 
 void diag_blame(struct diag *d, struct rec_finding *f, enum diag_list list, int32_t rank)

@@ -14,8 +14,8 @@ struct lane {
     struct diag_op first;            /* the op at the first seq, of the first member */
     uint64_t sigs[LANE_OPS];
     uint64_t creations; /* bit k: op k makes a communicator */
-    uint32_t nops;     /* known without a hole from the first seq on; 0 = nothing */
-    uint32_t class_id; /* lanes with the same op at the first seq */
+    uint32_t nops;      /* known without a hole from the first seq on; 0 = nothing */
+    uint32_t class_id;  /* lanes with the same op at the first seq */
 };
 
 struct lanes {

@@ -107,6 +107,8 @@ struct window {
 static void take(struct diag *d, uint32_t proc, const struct rec_op *op, struct window *window)
 {
     note_thread(d, proc, op);
+    if (op->kind == REC_GRAPH_LAUNCH && op->enter_ns > d->procs[proc].graph_ns)
+        d->procs[proc].graph_ns = op->enter_ns;
     if (!wanted(op))
         return;
     const struct rec_process *p = d->procs[proc].p;

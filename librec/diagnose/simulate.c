@@ -93,11 +93,22 @@ static void join_match(struct diag *d, uint32_t index)
     } else {
         struct diag_op *first = &d->ops[m->first_op];
         m->compatible = m->compatible && fits(first, op);
-        m->capture_mixed = m->capture_mixed || captured(first) != captured(op);
         d->ops[m->last_op].match_next = index;
     }
     m->last_op = index;
     m->posted++;
+}
+
+/* Did some capture it into a graph that they did not launch since, while others run it? */
+static bool capture_differs(const struct diag *d, const struct diag_match *m)
+{
+    bool waiting = false, running = false;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        const struct diag_op *op = &d->ops[i];
+        waiting = waiting || (captured(op) && d->procs[op->proc].graph_ns < op->op.enter_ns);
+        running = running || !captured(op);
+    }
+    return waiting && running;
 }
 
 /* Whom the matching point lacks. */
@@ -300,17 +311,56 @@ static void finish_op(struct diag *d, struct work *work, uint32_t index)
     }
 }
 
+/* Logic would let it complete, but the GPU's own marks say that it has not. */
+static bool observed_unfinished(const struct diag *d, const struct diag_op *op)
+{
+    return d->procs[op->proc].gpu_seen && (rec_kind_flags(op->op.kind) & REC_KF_STREAM) && !captured(op) &&
+           op->op.count && (op->op.state == REC_STATE_ENQUEUED || op->op.state == REC_STATE_GPU_STARTED);
+}
+
+/*
+ * What the GPU was seen to complete completes what stands before it in its stream. Marks are
+ * words per stream: an op without one of its own is judged by its neighbours.
+ */
+static void apply_gpu_progress(struct diag *d, uint32_t proc)
+{
+    struct diag_map streams = {0};
+    struct diag_proc *p = &d->procs[proc];
+    for (uint32_t i = p->first + p->count; i-- > p->first && !d->oom;) {
+        struct rec_op *op = &d->ops[i].op;
+        if (!(rec_kind_flags(op->kind) & REC_KF_STREAM) || op->stream == REC_ID_NONE)
+            continue;
+        bool fresh;
+        uint32_t *completed = diag_map_put(&streams, diag_key(op->stream, 71, 0), &fresh);
+        if (!completed) {
+            d->oom = true;
+            break;
+        }
+        p->gpu_seen = p->gpu_seen || op->state == REC_STATE_GPU_STARTED || op->state == REC_STATE_COMPLETED;
+        if (op->state == REC_STATE_COMPLETED)
+            *completed = 1;
+        else if (*completed == 1 && (op->state == REC_STATE_ENQUEUED || op->state == REC_STATE_GPU_STARTED))
+            op->state = REC_STATE_COMPLETED;
+    }
+    diag_map_free(&streams);
+}
+
 static void try_match(struct diag *d, struct work *work, uint32_t index)
 {
     struct diag_match *m = &d->matches[index];
-    if (m->done || m->absent || !m->compatible || m->active < m->posted || m->failed_op != DIAG_NONE)
+    if (m->done || m->absent || !m->compatible || m->captured || m->active < m->posted ||
+        m->failed_op != DIAG_NONE)
         return;
     /* A communicator that was made must have had all its members; one that was not may lack them. */
     if (m->unseen && rec_kind_canonical(d->ops[m->first_op].op.kind) == REC_COMM_INIT_RANK)
         return;
     m->done = true;
-    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
-        finish_op(d, work, i);
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        if (observed_unfinished(d, &d->ops[i]))
+            m->unfinished = true;
+        else
+            finish_op(d, work, i);
+    }
 }
 
 /* Creation is synchronous: a call that returned success is done, whatever the traces of others say. */
@@ -381,14 +431,18 @@ static bool release_eager_sends(struct diag *d, struct work *work)
 void diag_simulate(struct diag *d)
 {
     struct diag_map queue_ids = {0};
-    for (uint32_t i = 0; i < d->nprocs && !d->oom; i++)
+    for (uint32_t i = 0; i < d->nprocs && !d->oom; i++) {
+        apply_gpu_progress(d, i);
         build_units(d, i, &queue_ids);
+    }
     diag_map_free(&queue_ids);
     for (uint32_t i = 0; i < d->nops && !d->oom; i++)
         if (d->ops[i].unit != DIAG_NONE)
             join_match(d, i);
-    for (size_t i = 0; i < d->nmatches && !d->oom; i++)
+    for (size_t i = 0; i < d->nmatches && !d->oom; i++) {
         count_partners(d, &d->matches[i]);
+        d->matches[i].captured = capture_differs(d, &d->matches[i]);
+    }
     struct work work = {0};
     for (size_t i = 0; i < d->nqueues && !d->oom; i++)
         if (d->queues[i].head != DIAG_NONE) {

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "rec/symbolize.h"
+
 #define DEFAULT_STALL_SEC 30
 
 struct type_row {
@@ -252,6 +254,7 @@ static void diag_fini(struct diag *d)
     free(d->edges);
     free(d->edge_start);
     free(d->component);
+    rec_symbolizer_free(d->symbolizer);
     diag_map_free(&d->member_ids);
     diag_map_free(&d->rank_procs);
     diag_map_free(&d->match_ids);

@@ -63,13 +63,20 @@ static ncclResult_t settle(ncclComm_t comm, ncclResult_t result)
 
 static ncclResult_t run_join(struct lab_job *job)
 {
-    return lab_comm_join(job->state);
+    struct ncclComm *comm = job->state;
+    ncclResult_t result = lab_comm_join(comm);
+    if (result != ncclSuccess && comm->blocking && !lab_comm_is_aborted(comm)) {
+        /* Nobody has the handle yet: the job's reference is the last. */
+        *job->newcomm = NULL;
+        lab_comm_unref(comm);
+    }
+    return result;
 }
 
 static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, uint64_t id,
                               const ncclConfig_t *config, const char *name)
 {
-    struct lab_job job = {.run = run_join};
+    struct lab_job job = {.run = run_join, .newcomm = newcomm};
     if (!newcomm)
         return lab_error(ncclInvalidArgument, "%s : newcomm argument is NULL", name);
     *newcomm = NULL;

@@ -341,6 +341,17 @@ static void abort_in_init(const struct rank_context *context)
 
 /* ---- Files ---- */
 
+static void unusable_directory(const struct rank_context *context)
+{
+    static const char *const paths[] = {"/proc/nowhere", "/dev/null", "/"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        ncclComm_t comm = (ncclComm_t)&comm;
+        setenv("HOSTGPU_DIR", paths[i], 1);
+        CHECK(ncclCommInitRank(&comm, 1, context->id, 0) == ncclSystemError);
+        CHECK(!comm && strstr(ncclGetLastError(NULL), paths[i]));
+    }
+}
+
 static int files_in(const char *path)
 {
     int n = 0;
@@ -392,6 +403,7 @@ int main(void)
     ranks_run(2, two_streams, NULL);
     ranks_run(3, nonblocking, NULL);
     ranks_run(1, abort_in_init, NULL);
+    ranks_run(1, unusable_directory, NULL);
     check_files();
     CHECK(!rmdir(directory));
     return 0;

@@ -44,8 +44,8 @@ static void config_name(const struct config_prefix *settings, char name[64])
 
 /* ---- init ------------------------------------------------------------------------------------ */
 
-void init_open(struct thread *thread, struct call *call, unsigned kind, int nranks, const ncclUniqueId *id,
-               int rank, const ncclConfig_t *settings)
+void init_open(struct thread *thread, struct call *call, unsigned copy, unsigned kind, int nranks,
+               const ncclUniqueId *id, int rank, const ncclConfig_t *settings)
 {
     KEEP_ERRNO;
     const struct config_prefix *prefix = (const struct config_prefix *)settings;
@@ -56,7 +56,8 @@ void init_open(struct thread *thread, struct call *call, unsigned kind, int nran
         .color = -1,
         .parent = REC_LIVE_NONE16,
         .uid = id ? identity_init(id, (uint32_t)nranks, (uint32_t)rank) : 0,
-        .comm_hash = id ? nccl_hash_init(recorder.nccl_version, id) : 0,
+        .comm_hash = id ? nccl_hash_init(real_version(copy), id) : 0,
+        .copy = copy,
         .nonblocking = config_nonblocking(prefix, false),
     };
     config_name(prefix, start.name);
@@ -98,7 +99,7 @@ void init_close(struct thread *thread, struct call *call, ncclComm_t *out, ncclR
  * One call creates ndev communicators, all with this process's ranks: one record each, all with
  * the times of the one call, so that every comm rank has its seq 0.
  */
-void init_all_open(struct thread *thread, struct call *call, int ndev, const int *devices)
+void init_all_open(struct thread *thread, struct call *call, unsigned copy, int ndev, const int *devices)
 {
     KEEP_ERRNO;
     static _Atomic uint32_t ordinal;
@@ -113,6 +114,7 @@ void init_all_open(struct thread *thread, struct call *call, int ndev, const int
             .color = -1,
             .parent = REC_LIVE_NONE16,
             .uid = uid,
+            .copy = copy,
         };
         uint16_t index = comm_create(&start);
         if (index == REC_LIVE_NONE16)
@@ -177,7 +179,7 @@ void split_open(struct thread *thread, struct child *child, ncclComm_t handle, i
         uint32_t ordinal =
             1 + atomic_fetch_add_explicit(&comm_private[parent.index].splits, 1, memory_order_relaxed);
         child->uid = identity_split(atomic_load_explicit(&comm->uid, memory_order_relaxed), ordinal, color);
-        child->hash = nccl_hash_split(recorder.nccl_version,
+        child->hash = nccl_hash_split(real_version(comm_private[parent.index].copy),
                                       atomic_load_explicit(&comm->comm_hash, memory_order_relaxed),
                                       (int)ordinal, color);
     }
@@ -196,7 +198,7 @@ void shrink_open(struct thread *thread, struct child *child, ncclComm_t handle, 
         child->uid = identity_shrink(atomic_load_explicit(&comm->uid, memory_order_relaxed), ordinal,
                                      excluded, excluded ? count : 0);
         /* NCCL leaves both inputs at 0 for a shrink, so two shrinks of one parent collide in its hash. */
-        child->hash = nccl_hash_split(recorder.nccl_version,
+        child->hash = nccl_hash_split(real_version(comm_private[parent.index].copy),
                                       atomic_load_explicit(&comm->comm_hash, memory_order_relaxed), 0, 0);
     }
     child_open(thread, child, parent, (uint64_t)count, flags);
@@ -218,6 +220,7 @@ void child_close(struct thread *thread, struct child *child, ncclComm_t *out, co
             .uid = child->uid,
             .comm_hash = child->hash,
             .first_seq = 1,
+            .copy = comm_private[parent].copy,
             /* Without a config of its own a child inherits its parent's. */
             .nonblocking = config_nonblocking(prefix, comm_private[parent].nonblocking),
         };

@@ -8,11 +8,12 @@
 #include "hotpath.h"
 #include "nccl-compat.h"
 
-void init_open(struct thread *thread, struct call *call, unsigned kind, int nranks, const ncclUniqueId *id,
-               int rank, const ncclConfig_t *settings);
+/* copy: which libnccl, see real.c. */
+void init_open(struct thread *thread, struct call *call, unsigned copy, unsigned kind, int nranks,
+               const ncclUniqueId *id, int rank, const ncclConfig_t *settings);
 void init_close(struct thread *thread, struct call *call, ncclComm_t *out, ncclResult_t result);
 
-void init_all_open(struct thread *thread, struct call *call, int ndev, const int *devices);
+void init_all_open(struct thread *thread, struct call *call, unsigned copy, int ndev, const int *devices);
 void init_all_close(struct thread *thread, struct call *call, ncclComm_t *out, int ndev, ncclResult_t result);
 
 /* A call on a parent that makes a child; shared by split and shrink. */

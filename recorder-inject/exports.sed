@@ -3,7 +3,8 @@
 {\
 global:\
 _exit;\
-_Exit;
+_Exit;\
+dlsym;
 s/^NCCL_API(\([A-Za-z]*\),.*/\1;/p
 $a\
 local: *;\

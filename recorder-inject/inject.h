@@ -89,7 +89,6 @@ struct recorder {
     uint64_t proc_uid;
     uint64_t start_ticks;
     uint64_t start_ns;
-    int nccl_version;
 };
 extern struct recorder recorder;
 
@@ -122,19 +121,31 @@ enum api {
     API_COUNT
 };
 extern const char *const api_names[API_COUNT];
-extern _Atomic(void *) real_functions[API_COUNT];
 
-/* The real function; NULL when the loaded NCCL lacks it. */
-void *real_resolve(enum api api);
-/* Any other symbol of the real library, or NULL. */
-void *real_symbol(const char *name);
-bool real_contains(const void *address); /* is this code inside libnccl? */
-const char *real_path(void);
+#define REAL_COPIES 4 /* libraries told apart; further ones are not recorded */
+extern _Atomic(void *) real_functions[REAL_COPIES][API_COUNT];
 
-static inline void *real_function(enum api api)
+/* The real function; NULL when the loaded NCCL lacks it. Opens libnccl.so.2 when nobody has. */
+void *real_resolve(unsigned copy, enum api api);
+bool real_exists(enum api api); /* in copy 0, without opening anything */
+/* Any other symbol of a copy, or NULL. */
+void *real_symbol(unsigned copy, const char *name);
+int real_copy_of(void *function);        /* -1 = not recorded */
+bool real_contains(const void *address); /* is this code inside a libnccl? */
+bool real_is_ours(const void *address);
+const char *real_path(unsigned copy);
+int real_version(unsigned copy); /* as ncclGetVersion; 0 = unknown */
+
+typedef void *real_dlsym_fn(void *handle, const char *name);
+real_dlsym_fn *real_dlsym_address(void);
+void *real_dlsym(void *handle, const char *name);
+
+void *wrapper_address(unsigned copy, enum api api); /* wrappers.c */
+
+static inline void *real_function(unsigned copy, enum api api)
 {
-    void *function = atomic_load_explicit(&real_functions[api], memory_order_relaxed);
-    return likely(function != NULL) ? function : real_resolve(api);
+    void *function = atomic_load_explicit(&real_functions[copy][api], memory_order_relaxed);
+    return likely(function != NULL) ? function : real_resolve(copy, api);
 }
 
 /* ---- threads.c ----------------------------------------------------------------------- */
@@ -186,6 +197,7 @@ struct comm_private {
     uint16_t parent;      /* index; REC_LIVE_NONE16 */
     uint16_t next;        /* next of one CommInitAll; REC_LIVE_NONE16 */
     uint32_t child_count; /* NCCL's own count of splits */
+    uint8_t copy;         /* of libnccl */
     bool nonblocking;
 };
 extern struct comm_private comm_private[REC_LIVE_DEFAULT_COMMS];
@@ -199,6 +211,7 @@ struct comm_start {
     uint64_t parent_seq;
     uint64_t uid, comm_hash;
     uint64_t first_seq;
+    unsigned copy; /* of libnccl */
     bool nonblocking;
     char name[64];
 };

@@ -293,9 +293,10 @@ size_t meta_write(char *out, size_t size)
     put_rank(&json, "world_size", size_names, false);
     put_rank(&json, "local_rank", local_names, false);
     put_job(&json);
-    if (recorder.nccl_version > 0)
-        put_number(&json, "nccl_version", (uint64_t)recorder.nccl_version);
-    put_text(&json, "nccl_path", real_path());
+    unsigned copy = real_path(0) ? 0 : 1; /* linked, or opened by the program */
+    if (real_version(copy) > 0)
+        put_number(&json, "nccl_version", (uint64_t)real_version(copy));
+    put_text(&json, "nccl_path", real_path(copy));
     put_clock(&json);
     put_text(&json, "compressor", "zstd " ZSTD_VERSION_STRING);
     put_number(&json, "tick_ns", options.tick_ns);

@@ -1,3 +1,8 @@
+/*
+ * The NCCL behind the wrappers. Mostly one library, but a process may hold several (PyTorch's
+ * own and the one vLLM opens by path): each is a copy with wrappers and a table of its own.
+ * Copy 0 is the one that linked clients get; others are met by their dlsym.
+ */
 #include "inject.h"
 
 #include <dlfcn.h>
@@ -10,51 +15,91 @@ const char *const api_names[API_COUNT] = {
 #undef NCCL_API
 };
 
-_Atomic(void *) real_functions[API_COUNT];
+_Atomic(void *) real_functions[REAL_COPIES][API_COUNT];
 
-/* Of the library that holds the first function found. Threads may race to store the same values. */
-static _Atomic(const char *) library_path;
-static _Atomic uintptr_t library_start, library_end;
+/*
+ * One loaded library. start, end and path are stored by whoever meets it first; threads that race
+ * store the same values. A copy other than 0 is taken under the slow lock: base is stored last.
+ */
+static struct copy {
+    _Atomic uintptr_t base, start, end;
+    _Atomic(const char *) path;
+    _Atomic(void *) handle;
+} copies[REAL_COPIES];
+
+/* libc's dlsym, or that of another interposer behind us; dlsym.c has taken its name here. */
+void *real_dlsym(void *handle, const char *name)
+{
+    return real_dlsym_address()(handle, name);
+}
+
+real_dlsym_fn *real_dlsym_address(void)
+{
+    static _Atomic(real_dlsym_fn *) known;
+    /* Since glibc 2.34 in libc, before in libdl: x86-64 began with 2.2.5, AArch64 with 2.17. */
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
+    real_dlsym_fn *function = atomic_load_explicit(&known, memory_order_relaxed);
+    for (size_t i = 0; !function && i < sizeof(versions) / sizeof(versions[0]); i++)
+        function = (real_dlsym_fn *)(uintptr_t)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    atomic_store_explicit(&known, function, memory_order_relaxed);
+    return function;
+}
+
+static uintptr_t base_of(const void *address)
+{
+    Dl_info info;
+    return dladdr(address, &info) ? (uintptr_t)info.dli_fbase : 0;
+}
 
 /* Our own wrapper must never be taken for the real function. */
-static bool is_ours(const void *address)
+bool real_is_ours(const void *address)
 {
-    Dl_info info, own;
-    return dladdr(address, &info) && dladdr(real_functions, &own) && info.dli_fbase == own.dli_fbase;
+    return base_of(address) == base_of(real_functions);
 }
 
 static void *lookup(void *handle, const char *name)
 {
-    void *found = dlsym(handle, name);
-    return found && !is_ours(found) ? found : NULL;
+    void *found = real_dlsym(handle, name);
+    return found && !real_is_ours(found) ? found : NULL;
 }
 
 /*
- * Linked clients: the library is in the global scope behind us. Otherwise it was opened
- * privately, or not at all yet (a client that only tests for the symbol, and found ours).
+ * Linked clients: the library is in the global scope behind us. Otherwise it was opened privately.
  */
-void *real_symbol(const char *name)
+static void *find_default(const char *name, const char *profiling, bool open_it)
 {
-    static _Atomic(void *) opened;
-    char profiling[64] = "p";
-    strncat(profiling, name, sizeof(profiling) - 2);
-
     void *found = lookup(RTLD_NEXT, name);
     if (!found)
         found = lookup(RTLD_NEXT, profiling);
     if (found)
         return found;
-    void *handle = atomic_load_explicit(&opened, memory_order_acquire);
+    void *handle = atomic_load_explicit(&copies[0].handle, memory_order_acquire);
     if (!handle) {
         handle = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
-        if (!handle)
+        if (!handle && open_it)
             handle = dlopen("libnccl.so.2", RTLD_LAZY);
         if (!handle)
             return NULL;
-        atomic_store_explicit(&opened, handle, memory_order_release);
+        atomic_store_explicit(&copies[0].handle, handle, memory_order_release);
     }
     found = lookup(handle, name);
     return found ? found : lookup(handle, profiling);
+}
+
+static void *find(unsigned copy, const char *name, bool open_it)
+{
+    char profiling[64] = "p";
+    strncat(profiling, name, sizeof(profiling) - 2);
+    if (copy == 0)
+        return find_default(name, profiling, open_it);
+    void *handle = atomic_load_explicit(&copies[copy].handle, memory_order_acquire);
+    void *found = handle ? lookup(handle, name) : NULL;
+    return found || !handle ? found : lookup(handle, profiling);
+}
+
+void *real_symbol(unsigned copy, const char *name)
+{
+    return find(copy, name, true);
 }
 
 struct range {
@@ -81,38 +126,100 @@ static int find_range(struct dl_phdr_info *info, size_t size, void *data)
     return 1;
 }
 
-static void note_library(void *function)
+static void note_library(struct copy *copy, void *function)
 {
-    if (atomic_load_explicit(&library_path, memory_order_relaxed))
+    if (atomic_load_explicit(&copy->base, memory_order_acquire))
         return;
     struct range range = {.inside = (uintptr_t)function};
     if (dl_iterate_phdr(find_range, &range)) {
-        atomic_store_explicit(&library_start, range.start, memory_order_relaxed);
-        atomic_store_explicit(&library_end, range.end, memory_order_relaxed);
+        atomic_store_explicit(&copy->start, range.start, memory_order_relaxed);
+        atomic_store_explicit(&copy->end, range.end, memory_order_relaxed);
     }
     Dl_info info;
-    if (dladdr(function, &info) && info.dli_fname)
-        atomic_store_explicit(&library_path, info.dli_fname, memory_order_relaxed);
+    if (dladdr(function, &info)) {
+        atomic_store_explicit(&copy->path, info.dli_fname, memory_order_relaxed);
+        atomic_store_explicit(&copy->base, (uintptr_t)info.dli_fbase, memory_order_release);
+    }
 }
 
-/* A missing function is looked up again at every call: rare, and it may appear by dlopen. */
-void *real_resolve(enum api api)
+static void *resolve(unsigned copy, enum api api, bool open_it)
 {
-    void *function = real_symbol(api_names[api]);
+    void *function = atomic_load_explicit(&real_functions[copy][api], memory_order_relaxed);
+    if (function)
+        return function;
+    function = find(copy, api_names[api], open_it);
     if (function) {
-        note_library(function);
-        atomic_store_explicit(&real_functions[api], function, memory_order_release);
+        note_library(&copies[copy], function);
+        atomic_store_explicit(&real_functions[copy][api], function, memory_order_release);
     }
     return function;
 }
 
-bool real_contains(const void *address)
+/* A missing function is looked up again at every call: rare, and it may appear by dlopen. */
+void *real_resolve(unsigned copy, enum api api)
 {
-    return (uintptr_t)address >= atomic_load_explicit(&library_start, memory_order_relaxed) &&
-           (uintptr_t)address < atomic_load_explicit(&library_end, memory_order_relaxed);
+    return resolve(copy, api, true);
 }
 
-const char *real_path(void)
+bool real_exists(enum api api)
 {
-    return atomic_load_explicit(&library_path, memory_order_relaxed);
+    return resolve(0, api, false) != NULL;
+}
+
+/* The copy that holds this function; a library not met before takes a free one. -1: none is left,
+ * or the library is in another linker namespace. */
+int real_copy_of(void *function)
+{
+    uintptr_t base = base_of(function);
+    real_exists(API_ncclGetUniqueId); /* meets copy 0, if it is there */
+    for (int i = 0; i < REAL_COPIES; i++)
+        if (base && atomic_load_explicit(&copies[i].base, memory_order_acquire) == base)
+            return i;
+    /* Keeps the library loaded: wrappers that the program holds must stay valid. */
+    Dl_info info;
+    void *handle = dladdr(function, &info) ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    if (!handle)
+        return -1;
+    int copy = -1;
+    slow_lock();
+    for (int i = 1; i < REAL_COPIES && copy < 0; i++) {
+        uintptr_t have = atomic_load_explicit(&copies[i].base, memory_order_relaxed);
+        if (have != 0 && have != base)
+            continue;
+        copy = i;
+        if (have == 0) {
+            atomic_store_explicit(&copies[i].handle, handle, memory_order_release);
+            /* Holds the lock across the linker's: nothing takes them the other way round. */
+            note_library(&copies[i], function);
+        }
+    }
+    slow_unlock();
+    return copy;
+}
+
+bool real_contains(const void *address)
+{
+    for (int i = 0; i < REAL_COPIES; i++)
+        if ((uintptr_t)address >= atomic_load_explicit(&copies[i].start, memory_order_relaxed) &&
+            (uintptr_t)address < atomic_load_explicit(&copies[i].end, memory_order_relaxed))
+            return true;
+    return false;
+}
+
+const char *real_path(unsigned copy)
+{
+    return atomic_load_explicit(&copies[copy].path, memory_order_relaxed);
+}
+
+int real_version(unsigned copy)
+{
+    typedef int version_fn(int *version);
+    static _Atomic int versions[REAL_COPIES];
+    int version = atomic_load_explicit(&versions[copy], memory_order_relaxed);
+    if (version == 0) {
+        version_fn *get_version = (version_fn *)(uintptr_t)real_symbol(copy, "ncclGetVersion");
+        if (get_version && get_version(&version) == 0)
+            atomic_store_explicit(&versions[copy], version, memory_order_relaxed);
+    }
+    return version;
 }

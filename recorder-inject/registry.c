@@ -171,6 +171,7 @@ uint16_t comm_create(const struct comm_start *start)
         private->parent = start->parent;
         private->next = REC_LIVE_NONE16;
         private->child_count = 0;
+        private->copy = (uint8_t)start->copy;
         private->nonblocking = start->nonblocking;
         atomic_store_explicit(&private->splits, 0, memory_order_relaxed);
         atomic_store_explicit(&private->shrinks, 0, memory_order_relaxed);
@@ -192,11 +193,11 @@ static void unpend(uint16_t index)
 
 typedef int query_fn(const void *comm, int *value);
 
-static int ask(const char *name, void *handle, int fallback)
+static int ask(unsigned copy, const char *name, void *handle, int fallback)
 {
     /* The wrapped thread is inside NCCL as far as the gate is concerned, so nothing is recorded. */
     int value = fallback;
-    query_fn *query = (query_fn *)(uintptr_t)real_symbol(name);
+    query_fn *query = (query_fn *)(uintptr_t)real_symbol(copy, name);
     return query && query(handle, &value) == 0 ? value : fallback;
 }
 
@@ -205,9 +206,10 @@ void comm_ready(uint16_t index, void *handle)
     struct rec_live_comm *comm = entry_of(index);
     int rank = -1, nranks = 0, device = -1;
     if (handle) {
-        nranks = ask("ncclCommCount", handle, 0);
-        rank = ask("ncclCommUserRank", handle, -1);
-        device = ask("ncclCommCuDevice", handle, -1);
+        unsigned copy = comm_private[index].copy;
+        nranks = ask(copy, "ncclCommCount", handle, 0);
+        rank = ask(copy, "ncclCommUserRank", handle, -1);
+        device = ask(copy, "ncclCommCuDevice", handle, -1);
     }
     slow_lock();
     unpend(index);

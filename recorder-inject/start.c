@@ -15,15 +15,6 @@ __attribute__((constructor)) static void loaded(void)
     config_note_cwd();
 }
 
-static void note_nccl(void)
-{
-    typedef int version_fn(int *version);
-    int version = 0;
-    version_fn *get_version = (version_fn *)(uintptr_t)real_symbol("ncclGetVersion");
-    if (get_version && get_version(&version) == 0)
-        recorder.nccl_version = version;
-}
-
 static void write_meta(void)
 {
     struct rec_live_header *header = recorder.live.header;
@@ -43,7 +34,6 @@ static bool start(void)
     if (getrandom(&recorder.proc_uid, sizeof(recorder.proc_uid), GRND_NONBLOCK) !=
         (ssize_t)sizeof(recorder.proc_uid))
         recorder.proc_uid = rec_mix64(recorder.start_ns ^ ((uint64_t)recorder.pid << 40));
-    note_nccl();
     if (!region_make()) {
         verbose("no memory for the live region; recording nothing");
         return false;

@@ -27,12 +27,12 @@ enum { NONE = -1 };
 
 #define OPEN_INIT(kind, out, nranks, id, rank, settings)                                                     \
     struct call call;                                                                                        \
-    init_open(thread, &call, REC_##kind, nranks, id, rank, settings);
+    init_open(thread, &call, copy, REC_##kind, nranks, id, rank, settings);
 #define CLOSE_INIT(kind, out, ...) init_close(thread, &call, out, result);
 
 #define OPEN_INIT_ALL(out, ndev, devices)                                                                    \
     struct call call;                                                                                        \
-    init_all_open(thread, &call, ndev, devices);
+    init_all_open(thread, &call, copy, ndev, devices);
 #define CLOSE_INIT_ALL(out, ndev, devices) init_all_close(thread, &call, out, ndev, result);
 
 #define OPEN_SPLIT(comm, color, key, out, settings)                                                          \
@@ -74,18 +74,47 @@ enum { NONE = -1 };
     redop_destroyed(call.comm, (int)(op));
 #define CLOSE_REDOP_DESTROY(...) op_close(thread, &call, result);
 
-#define NCCL_API(name, since, params, args, role)                                                            \
-    PUBLIC ncclResult_t name params;                                                                         \
-    PUBLIC ncclResult_t name params                                                                          \
+#define WRAPPER(which, visible, wrapper, api, params, args, role)                                            \
+    visible ncclResult_t wrapper params;                                                                     \
+    visible ncclResult_t wrapper params                                                                      \
     {                                                                                                        \
+        enum { copy = which };                                                                               \
         typedef ncclResult_t real_fn params;                                                                 \
-        real_fn *real = (real_fn *)(uintptr_t)real_function(API_##name);                                     \
+        real_fn *real = (real_fn *)(uintptr_t)real_function(copy, api);                                      \
         if (unlikely(!real))                                                                                 \
             return ncclInvalidUsage;                                                                         \
         struct thread *thread = &self_thread;                                                                \
         if (unlikely(!call_admit(thread, __builtin_return_address(0))))                                      \
             return real args;                                                                                \
-        OPEN_##role ncclResult_t result = real args;                                                         \
-        CLOSE_##role return result;                                                                          \
+        OPEN_##role;                                                                                         \
+        ncclResult_t result = real args;                                                                     \
+        CLOSE_##role;                                                                                        \
+        return result;                                                                                       \
     }
+
+/* The exported ones belong to copy 0; each further libnccl has a set of its own. */
+#define NCCL_API(name, since, params, args, role) WRAPPER(0, PUBLIC, name, API_##name, params, args, role)
 #include "nccl-api.def"
+#undef NCCL_API
+#define NCCL_API(name, since, params, args, role) WRAPPER(1, static, name##_1, API_##name, params, args, role)
+#include "nccl-api.def"
+#undef NCCL_API
+#define NCCL_API(name, since, params, args, role) WRAPPER(2, static, name##_2, API_##name, params, args, role)
+#include "nccl-api.def"
+#undef NCCL_API
+#define NCCL_API(name, since, params, args, role) WRAPPER(3, static, name##_3, API_##name, params, args, role)
+#include "nccl-api.def"
+#undef NCCL_API
+_Static_assert(REAL_COPIES == 4, "one set of wrappers per copy");
+
+void *wrapper_address(unsigned copy, enum api api)
+{
+    typedef void function(void);
+    static function *const wrappers[API_COUNT][REAL_COPIES] = {
+#define NCCL_API(name, since, params, args, role)                                                            \
+    [API_##name] = {(function *)name, (function *)name##_1, (function *)name##_2, (function *)name##_3},
+#include "nccl-api.def"
+#undef NCCL_API
+    };
+    return (void *)(uintptr_t)wrappers[api][copy];
+}

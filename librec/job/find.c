@@ -27,6 +27,7 @@ void job_source_fini(struct job_source *source)
         free(source->parts[i].path);
     free(source->parts);
     free(source->live);
+    free(source->named_live);
     *source = (struct job_source){0};
 }
 
@@ -126,7 +127,8 @@ static enum rec_code take_file(struct finder *f, const char *path, uint64_t only
         return REC_OK;
     }
     struct job_meta meta;
-    job_meta_parse(rec_reader_meta(reader), &meta);
+    char live[REC_LIVE_PATH_BYTES];
+    job_meta_parse(rec_reader_meta(reader), &meta, live);
     uint32_t number = meta.recovered ? JOB_RECOVERED_PART + meta.recovered : rec_reader_part(reader);
     rec_reader_close(reader);
     if (only && meta.proc_uid != only)
@@ -135,6 +137,9 @@ static enum rec_code take_file(struct finder *f, const char *path, uint64_t only
         job_warn(f->warnings, path, "the header's metadata is no JSON object");
     struct job_source *source = source_of(f->sources, &meta);
     if (!source || !add_part(source, path, number, f->warnings))
+        return no_memory(f->err);
+    if (live[0] == '/' && has_suffix(live, ".live") && !source->named_live &&
+        !(source->named_live = strdup(live)))
         return no_memory(f->err);
     return REC_OK;
 }
@@ -200,7 +205,7 @@ static bool region_read(const char *path, struct region *region)
     char text[REC_LIVE_META_BYTES] = "";
     if (atomic_load_explicit(&live.header->meta_bytes, memory_order_acquire) > 0)
         copy_field(text, sizeof(text), live.header->meta, sizeof(live.header->meta));
-    job_meta_parse(text, &region->meta);
+    job_meta_parse(text, &region->meta, NULL);
     copy_field(region->frec_dir, sizeof(region->frec_dir), live.header->frec_dir,
                sizeof(live.header->frec_dir));
     /* The header's own words are there before the metadata is. */
@@ -304,13 +309,13 @@ static enum rec_code take_named_regions(struct finder *f)
     for (size_t i = 0; i < f->sources->count; i++) {
         struct job_source *source = &f->sources->items[i];
         struct region region;
-        if (source->live || source->meta.live[0] != '/' || !has_suffix(source->meta.live, ".live") ||
-            boot_id[0] == '\0' || strcmp(source->meta.boot_id, boot_id) != 0)
+        if (source->live || !source->named_live || boot_id[0] == '\0' ||
+            strcmp(source->meta.boot_id, boot_id) != 0)
             continue;
-        if (!region_read(source->meta.live, &region) || region.meta.proc_uid != source->proc_uid)
+        if (!region_read(source->named_live, &region) || region.meta.proc_uid != source->proc_uid)
             continue;
-        if (!(source->live = strdup(source->meta.live)))
-            return no_memory(f->err);
+        source->live = source->named_live;
+        source->named_live = NULL;
     }
     return REC_OK;
 }

@@ -81,7 +81,6 @@ struct job_meta {
     char job_source[64];
     char job_id[256];
     char restart[64]; /* restart counter of the launcher, "" = none */
-    char live[REC_LIVE_PATH_BYTES];
     uint64_t proc_uid;
     uint64_t start_ns;
     uint64_t start_ticks;
@@ -89,8 +88,11 @@ struct job_meta {
     int32_t rank, world_size, local_rank; /* -1 = unknown */
     uint32_t nccl_version;
 };
-/* Everything in text is untrusted; what is missing, of the wrong type or absurd stays unknown. */
-void job_meta_parse(const char *text, struct job_meta *meta);
+/*
+ * Everything in text is untrusted; what is missing, of the wrong type or absurd stays unknown.
+ * live, when not NULL, takes the path of the live region, "" = none.
+ */
+void job_meta_parse(const char *text, struct job_meta *meta, char live[REC_LIVE_PATH_BYTES]);
 
 /* ---- sources (find.c) ---- */
 
@@ -107,7 +109,8 @@ struct job_source {
     struct job_meta meta;
     struct job_part *parts; /* ascending number */
     size_t nparts, parts_room;
-    char *live; /* NULL = none */
+    char *live;       /* NULL = none */
+    char *named_live; /* what the metadata names, to be looked at; NULL = nothing */
 };
 
 struct job_sources {
@@ -189,8 +192,8 @@ struct job_process {
     struct job_map stream_ids;
     struct rec_stream_def *streams;
     size_t nstreams, streams_room;
-    struct rec_redop_def redops[256 - REC_REDOP_USER];
-    bool redop_known[256 - REC_REDOP_USER];
+    struct rec_redop_def *redops; /* entry i is redop REC_REDOP_USER + i; redop 0 = not defined */
+    size_t nredops, redops_room;
     struct rec_op *open;
     size_t nopen, open_room;
     void *stall_memory, *end_memory;

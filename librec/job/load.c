@@ -383,6 +383,17 @@ static void take_stream(struct job_process *process, const struct rec_stream_def
         process->streams[process->nstreams++] = *def;
 }
 
+static void take_redop(struct job_process *process, const struct rec_redop_def *def)
+{
+    size_t at = def->redop - REC_REDOP_USER;
+    if (def->redop < REC_REDOP_USER || def->redop >= REC_REDOP_NONE ||
+        !job_grow(&process->redops, &process->redops_room, at + 1, sizeof(*process->redops)))
+        return;
+    while (process->nredops <= at)
+        process->redops[process->nredops++] = (struct rec_redop_def){0};
+    process->redops[at] = *def;
+}
+
 /* ---- the stream of events ---- */
 
 static void take_event(struct job_process *process, const struct rec_event *event)
@@ -399,14 +410,9 @@ static void take_event(struct job_process *process, const struct rec_event *even
             thread->def = event->u.thread;
         break;
     }
-    case REC_EV_REDOP: {
-        uint32_t at = event->u.redop.redop - REC_REDOP_USER;
-        if (at < sizeof(process->redops) / sizeof(process->redops[0])) {
-            process->redops[at] = event->u.redop;
-            process->redop_known[at] = true;
-        }
+    case REC_EV_REDOP:
+        take_redop(process, &event->u.redop);
         break;
-    }
     case REC_EV_STREAM:
         take_stream(process, &event->u.stream);
         break;
@@ -536,6 +542,7 @@ void job_process_free(struct job_process *process)
     }
     free(process->threads);
     free(process->streams);
+    free(process->redops);
     free(process->open);
     free(process->stall_memory);
     free(process->end_memory);
@@ -558,9 +565,9 @@ uint64_t rec_process_signature(const struct rec_process *process, const struct r
 {
     const struct job_process *p = job_process_of(process);
     uint64_t redop_hash = op->redop;
-    if (op->redop >= REC_REDOP_USER && op->redop != REC_REDOP_NONE &&
-        p->redop_known[op->redop - REC_REDOP_USER])
-        redop_hash = p->redops[op->redop - REC_REDOP_USER].hash;
+    size_t user = (size_t)op->redop - REC_REDOP_USER;
+    if (op->redop >= REC_REDOP_USER && user < p->nredops && p->redops[user].redop != 0)
+        redop_hash = p->redops[user].hash;
     return rec_signature(op->kind, op->count, op->dtype, redop_hash, op->peer);
 }
 

@@ -37,7 +37,7 @@ static uint64_t take_hex(const json_t *object, const char *key)
     return strtoull(text, NULL, 16);
 }
 
-void job_meta_parse(const char *text, struct job_meta *meta)
+void job_meta_parse(const char *text, struct job_meta *meta, char live[REC_LIVE_PATH_BYTES])
 {
     *meta = (struct job_meta){.rank = -1, .world_size = -1, .local_rank = -1, .pid = -1};
     json_t *root = json_loads(text, 0, NULL);
@@ -46,7 +46,10 @@ void job_meta_parse(const char *text, struct job_meta *meta)
     take_string(root, "host", meta->host, sizeof(meta->host));
     take_string(root, "boot_id", meta->boot_id, sizeof(meta->boot_id));
     take_string(root, "exe", meta->exe, sizeof(meta->exe));
-    take_string(root, "live", meta->live, sizeof(meta->live));
+    if (live) {
+        live[0] = '\0';
+        take_string(root, "live", live, REC_LIVE_PATH_BYTES);
+    }
     meta->proc_uid = take_hex(root, "proc_uid");
     meta->start_ns = (uint64_t)number_or(root, "start_ns", INT64_MAX, 0);
     meta->start_ticks = (uint64_t)number_or(root, "start_ticks", INT64_MAX, 0);

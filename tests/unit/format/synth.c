@@ -3,10 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
+uint64_t synth_draw(uint64_t *random)
+{
+    *random += UINT64_C(0x9e3779b97f4a7c15);
+    return rec_mix64(*random);
+}
+
 static uint64_t draw(struct synth *s, uint64_t below)
 {
-    s->random += UINT64_C(0x9e3779b97f4a7c15);
-    return rec_mix64(s->random) % below;
+    return synth_draw(&s->random) % below;
 }
 
 /* About Gaussian: mean ± spread, as the sum of four draws. */
@@ -202,4 +207,46 @@ void synth_frontiers(const struct synth *s, struct rec_writer *writer)
                 frontier.p2p_entered += s->sent[k] + s->received[k];
         rec_writer_frontier(writer, s->now_ns, &frontier);
     }
+}
+
+/* Of any size, small ones and the extremes often. */
+static uint64_t anything(uint64_t *random)
+{
+    uint64_t r = synth_draw(random);
+    switch (r >> 60 & 7) {
+    case 0:
+        return 0;
+    case 1:
+        return UINT64_MAX;
+    case 2:
+        return r % 4;
+    case 3:
+        return r % 1000;
+    default:
+        return synth_draw(random) >> (r % 64);
+    }
+}
+
+void synth_any_op(uint64_t *random, struct rec_op *op)
+{
+    *op = (struct rec_op){0};
+    op->enter_ns = anything(random);
+    op->exit_ns = anything(random);
+    if (synth_draw(random) % 8 == 0)
+        op->gpu_start_ns = anything(random);
+    if (synth_draw(random) % 8 == 0)
+        op->gpu_end_ns = anything(random);
+    op->count = anything(random);
+    op->seq = anything(random);
+    op->comm = (uint32_t)anything(random);
+    op->stream = (uint32_t)anything(random);
+    op->callsite = (uint32_t)anything(random);
+    op->group = (uint32_t)anything(random);
+    op->peer = (int32_t)anything(random);
+    op->kind = (uint8_t)anything(random);
+    op->dtype = (uint8_t)anything(random);
+    op->redop = (uint8_t)anything(random);
+    op->result = (uint8_t)anything(random);
+    op->state = (uint8_t)anything(random);
+    op->flags = (uint16_t)anything(random);
 }

@@ -42,6 +42,12 @@ void synth_define(const struct synth *s, struct rec_writer *writer);
  */
 void synth_op(struct synth *s, struct rec_op *op);
 
+/* A number of the sequence that *random names. */
+uint64_t synth_draw(uint64_t *random);
+
+/* An op whose fields (but thread and ordinal) are anything at all, extremes often. */
+void synth_any_op(uint64_t *random, struct rec_op *op);
+
 /* How far each communicator has come. */
 void synth_frontiers(const struct synth *s, struct rec_writer *writer);
 

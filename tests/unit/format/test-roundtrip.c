@@ -145,52 +145,6 @@ static void test_small_records(void **state)
     finish(reader);
 }
 
-static uint64_t random_state;
-
-static uint64_t draw(void)
-{
-    random_state += UINT64_C(0x9e3779b97f4a7c15);
-    return rec_mix64(random_state);
-}
-
-/* A value of any size, small ones and the extremes often. */
-static uint64_t any(void)
-{
-    switch (draw() % 6) {
-    case 0:
-        return 0;
-    case 1:
-        return UINT64_MAX;
-    case 2:
-        return draw() % 4;
-    case 3:
-        return draw() % 1000;
-    default:
-        return draw() >> (draw() % 64);
-    }
-}
-
-static struct rec_op any_op(void)
-{
-    return (struct rec_op){.enter_ns = any(),
-                           .exit_ns = any(),
-                           .gpu_start_ns = draw() % 8 ? 0 : any(),
-                           .gpu_end_ns = draw() % 8 ? 0 : any(),
-                           .count = any(),
-                           .seq = any(),
-                           .comm = (uint32_t)any(),
-                           .stream = (uint32_t)any(),
-                           .callsite = (uint32_t)any(),
-                           .group = (uint32_t)any(),
-                           .peer = (int32_t)any(),
-                           .kind = (uint8_t)any(),
-                           .dtype = (uint8_t)any(),
-                           .redop = (uint8_t)any(),
-                           .result = (uint8_t)any(),
-                           .state = (uint8_t)any(),
-                           .flags = (uint16_t)any()};
-}
-
 #define RANDOM_OPS 20000
 
 static void test_any_ops(void **state)
@@ -199,19 +153,19 @@ static void test_any_ops(void **state)
     struct rec_writer_config config = {.tick_ns = 1};
     struct rec_op *ops = calloc(RANDOM_OPS, sizeof(*ops));
     assert_non_null(ops);
-    random_state = 1;
+    uint64_t random = 1;
     for (size_t i = 0; i < RANDOM_OPS; i++) {
-        ops[i] = any_op();
+        synth_any_op(&random, &ops[i]);
         ops[i].thread = 3;
         ops[i].ordinal = i;
     }
     fixture_open(f, "any", &config);
     for (size_t done = 0; done < RANDOM_OPS;) {
-        size_t n = 1 + draw() % 700;
+        size_t n = 1 + synth_draw(&random) % 700;
         n = n < RANDOM_OPS - done ? n : RANDOM_OPS - done;
         rec_writer_ops(f->writer, ops + done, n);
         done += n;
-        if (draw() % 4 == 0)
+        if (synth_draw(&random) % 4 == 0)
             assert_int_equal(rec_writer_flush(f->writer, NULL), REC_OK);
     }
     struct rec_reader *reader = reopen(f, "any.frec");
@@ -233,11 +187,11 @@ static void test_open_ops(void **state)
     struct fixture *f = *state;
     struct rec_writer_config config = {.tick_ns = 1};
     struct rec_op ops[100];
-    random_state = 2;
+    uint64_t random = 2;
     for (int i = 0; i < 100; i++) {
-        ops[i] = any_op();
-        ops[i].thread = (uint32_t)any();
-        ops[i].ordinal = any();
+        synth_any_op(&random, &ops[i]);
+        ops[i].thread = (uint32_t)synth_draw(&random);
+        ops[i].ordinal = synth_draw(&random);
     }
     fixture_open(f, "open", &config);
     rec_writer_open_ops(f->writer, 77, ops, 100);

@@ -1,0 +1,187 @@
+"""docs/format.md says what librec does: a second reader, written from that page alone
+(frec_reader.py), and librec's own give the same events for the same bytes, whole or damaged.
+"""
+
+import json
+import random
+import re
+import struct
+import subprocess
+import zlib
+from pathlib import Path
+
+import pytest
+from harness import BUILD, SOURCE
+
+from frec_reader import FrecReader, NewerVersion, NotATrace
+
+GEN = BUILD / "tests/unit/format/frec-gen"
+EVENTS = BUILD / "tests/unit/format/frec-events"
+
+
+def generate(directory, *options):
+    subprocess.run([GEN, *map(str, options), directory], check=True)
+    return sorted(Path(directory).glob("*.frec"))
+
+
+def by_librec(path):
+    """(events, stats), or None when librec does not take the file for a trace."""
+    done = subprocess.run([EVENTS, path], capture_output=True, check=False)
+    if done.returncode == 1:
+        return None
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.decode("utf-8", "replace").splitlines()]
+    # What the reader itself says of damage is no record.
+    return [event for event in lines[:-1] if event.get("why") != 4 or event["event"] != "loss"], lines[-1]
+
+
+def by_python(path):
+    reader = FrecReader(str(path))
+    events = [{"event": name, **fields} for name, fields in reader.events()]
+    return events, reader
+
+
+def compare(path):
+    ours, stats = by_librec(path)
+    theirs, reader = by_python(path)
+    for a, b in zip(ours, theirs):
+        assert a == b
+    assert len(ours) == len(theirs)
+    assert bool(stats["torn_tail"]) == reader.torn_tail
+    assert bool(stats["closed"]) == reader.closed
+    return ours, stats
+
+
+@pytest.mark.parametrize("pattern", ["train", "moe", "plain", "any"])
+def test_same_events(tmp_path, pattern):
+    files = generate(tmp_path, "--ranks", 2, "--ops", 5000, "--pattern", pattern)
+    assert len(files) == 2
+    for path in files:
+        events, stats = compare(path)
+        assert stats["closed"] and not stats["damages"]
+        assert sum(event["event"] == "op" for event in events) >= 5000
+        kinds = {event["event"] for event in events}
+        assert kinds >= {"comm", "thread", "stream", "op", "frontier", "heartbeat", "end"}
+        if pattern == "any":
+            assert kinds >= {"redop", "open", "loss", "stall"}
+
+
+def test_metadata(tmp_path):
+    for rank, path in enumerate(generate(tmp_path, "--ranks", 3, "--ops", 10)):
+        reader = FrecReader(str(path))
+        assert reader.meta["rank"] == rank
+        assert reader.tick_ns == 64
+
+
+def test_many_segments_and_parts(tmp_path):
+    files = generate(tmp_path, "--ranks", 1, "--ops", 600000, "--flush", 1000, "--max-bytes", 1 << 20)
+    assert len(files) > 4
+    assert sum(path.stat().st_size for path in files) <= 1 << 20
+    parts = {FrecReader(str(path)).part: path for path in files}
+    assert 0 not in parts, "the first part is gone"
+    ordinal, forgotten = None, 0
+    for part in sorted(parts):
+        events, stats = compare(parts[part])
+        assert stats["segments"] > 1
+        for event in events:
+            if event["event"] == "loss":
+                assert event["why"] == 3
+                forgotten += event["count"]
+            elif event["event"] == "op":
+                assert ordinal is None or event["ordinal"] == ordinal + 1
+                ordinal = event["ordinal"]
+    assert ordinal == 599999
+    assert forgotten > 0
+
+
+def test_unfinished(tmp_path):
+    """A process that vanished: everything up to the last piece, and it is no damage."""
+    (path,) = generate(tmp_path, "--ranks", 1, "--ops", 5000, "--stop", "0:3210")
+    events, stats = compare(path)
+    assert sum(event["event"] == "op" for event in events) == 3210
+    assert not stats["closed"] and not stats["torn_tail"] and not stats["damages"]
+
+
+def test_losses(tmp_path):
+    (path,) = generate(tmp_path, "--ranks", 1, "--ops", 1000, "--loss", "0:500")
+    events, _ = compare(path)
+    losses = [event for event in events if event["event"] == "loss"]
+    assert [(event["thread"], event["first_ordinal"], event["count"], event["why"]) for event in losses] == [
+        (1, 500, 10, 1)
+    ]
+    ordinals = [event["ordinal"] for event in events if event["event"] == "op"]
+    assert ordinals == [*range(500), *range(510, 1000)]
+
+
+def damaged(data, rng):
+    """One of the things that happen to files."""
+    data = bytearray(data)
+    kind = rng.randrange(5)
+    at = rng.randrange(200, len(data))
+    if kind == 0:
+        del data[at:]
+    elif kind == 1:
+        data[at] ^= 1 << rng.randrange(8)
+    elif kind == 2:
+        data[at : at + 4096] = bytes(len(data[at : at + 4096]))
+    elif kind == 3:
+        data[at:at] = rng.randbytes(rng.randrange(1, 300))
+    else:
+        del data[at : at + rng.randrange(1, 300)]
+    return bytes(data)
+
+
+def test_damage_is_judged_alike(tmp_path):
+    (path,) = generate(tmp_path, "--ranks", 1, "--ops", 2000, "--flush", 50, "--segment-bytes", 2000)
+    original = path.read_bytes()
+    rng = random.Random(1)
+    bad = tmp_path / "bad.frec"
+    cost = 0
+    for _ in range(150):
+        bad.write_bytes(damaged(original, rng))
+        if by_librec(bad) is None:
+            with pytest.raises(NotATrace):
+                FrecReader(str(bad))
+            continue
+        try:
+            events, _ = compare(bad)
+        except NotATrace:
+            continue  # a damaged header: librec salvages, the page leaves it open
+        ops = sum(event["event"] == "op" for event in events)
+        cost += 2000 - ops
+        assert ops <= 2000
+    assert cost > 0
+
+
+def test_not_a_trace(tmp_path):
+    other = tmp_path / "other.frec"
+    for content in (b"", b"FREC", b"\x7fELF" + bytes(1000)):
+        other.write_bytes(content)
+        assert by_librec(other) is None
+        with pytest.raises(NotATrace):
+            FrecReader(str(other))
+
+
+def test_newer_major_version(tmp_path):
+    (path,) = generate(tmp_path, "--ranks", 1, "--ops", 10)
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<H", data, 8, 2)
+    struct.pack_into("<I", data, 60, zlib.crc32(data[:60]))
+    path.write_bytes(data)
+    done = subprocess.run([EVENTS, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "newer" in done.stderr
+    with pytest.raises(NewerVersion):
+        FrecReader(str(path))
+
+
+def test_page_is_of_this_version():
+    """Version and record types of the implementation are those of the page."""
+    wire = (SOURCE / "librec/format/wire.h").read_text()
+    page = (SOURCE / "docs/format.md").read_text()
+    major, minor = (re.search(rf"REC_WIRE_{name}\s+(\d+)", wire)[1] for name in ("MAJOR", "MINOR"))
+    assert f"version {major}.{minor}\n" in page
+    types = re.findall(r"REC_WIRE_\w+ = (\d+),", wire.split("enum rec_wire_type {")[1].split("}")[0])
+    assert len(types) >= 14
+    for number in types:
+        assert f"| {number} |" in page or f"(type {number})" in page

@@ -1,0 +1,48 @@
+/*
+ * libFuzzer target: the records of a segment, without the compression around them that keeps
+ * a fuzzer from getting at them. Input: one byte, then the decompressed bytes of a piece; the
+ * byte says after how many of its 256ths a second piece begins.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/decode.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void decode(struct rec_decoder *decoder, const uint8_t *data, size_t size)
+{
+    struct rec_event event;
+    enum rec_code code;
+    rec_decoder_piece(decoder, data, size);
+    while ((code = rec_decoder_next(decoder, &event)) == REC_OK)
+        if (event.type < REC_EV_COMM || event.type > REC_EV_END)
+            abort();
+    if (code != REC_END && code != REC_ERR_CORRUPT)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 1)
+        return 0;
+    static struct rec_decoder *decoder; /* large: one for all inputs */
+    if (!decoder) {
+        decoder = malloc(sizeof(*decoder));
+        if (!decoder)
+            abort();
+        rec_decoder_init(decoder);
+    }
+    size_t first = (size - 1) * data[0] / 256;
+    /* Copies of exact size, so that a sanitizer sees every byte read beyond. */
+    uint8_t *copy = malloc(size);
+    if (!copy)
+        return 0;
+    memcpy(copy, data + 1, size - 1);
+    rec_decoder_segment(decoder, 64);
+    decode(decoder, copy, first);
+    memmove(copy, copy + first, size - 1 - first);
+    decode(decoder, copy, size - 1 - first);
+    free(copy);
+    return 0;
+}

@@ -24,6 +24,36 @@ void classify_evidence_wait(struct classify *c, struct rec_finding *f, const str
 void classify_place(struct classify *c, struct rec_finding *f, const struct diag_wait *wait);
 bool classify_is_culprit(const struct rec_finding *f, int32_t rank);
 
+uint32_t classify_node(const struct diag *d, const struct diag_wait *wait);
+
+/* ---- causes.c ---- */
+
+/* Blames those of the partners that are concerned; who is blamed already only gets more victims. */
+void classify_partners(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
+                       size_t count);
+/*
+ * Did only a few enter, while the many absent ones have all gone on or ended well? Then the
+ * few are wrong.
+ */
+bool classify_only_few(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
+                       size_t count);
+void classify_few(struct classify *c, const struct diag_wait *wait);
+void classify_more_victims(struct classify *c, const struct diag_wait *wait, uint32_t finding);
+
+/* ---- broken.c ---- */
+
+void classify_failed(struct classify *c, const struct diag_wait *wait);
+/* Send and Recv of different size. */
+void classify_pair(struct classify *c, const struct diag_wait *wait);
+/* Collectives that do not fit: diag_diverge has told it, only the victims are new. */
+void classify_divergence(struct classify *c, const struct diag_wait *wait);
+/* Everybody has launched it, it fits, and still it does not end. */
+void classify_kernel(struct classify *c, const struct diag_wait *wait);
+/* A creation or teardown that no known process could end. */
+void classify_lonely(struct classify *c, const struct diag_wait *wait);
+
+/* ---- knot.c ---- */
+
 /* Knots: components of several nodes that depend on nothing else. */
 void classify_knot(struct classify *c, uint32_t component);
 

@@ -1,0 +1,179 @@
+/* Waits whose cause lies in the op itself: refused, not fitting, never made, or stuck in the kernel. */
+#include "classify.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+void classify_failed(struct classify *c, const struct diag_wait *wait)
+{
+    struct diag *d = c->d;
+    const struct diag_op *op = &d->ops[wait->culprit_op];
+    if (c->blamed[op->proc]) {
+        classify_more_victims(c, wait, c->blamed[op->proc] - 1);
+        return;
+    }
+    struct rec_finding *f = diag_finding(d, REC_VERDICT_COMM_FAILED, REC_CONF_CERTAIN, DIAG_TIER_ROOT,
+                                         op->op.exit_ns < wait->since ? op->op.exit_ns : wait->since);
+    if (!f)
+        return;
+    classify_place(c, f, wait);
+    diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
+    c->blamed[op->proc] = (uint32_t)d->nfindings;
+    const char *name = rec_result_name(op->op.result);
+    struct cause cause = {0};
+    diag_printf(&cause.why, "got %s from ", name ? name : "an error");
+    diag_say_op(&cause.why, &op->op);
+    summarize(c, f, wait, &cause, d->procs[op->proc].p);
+    free(cause.why.data);
+    diag_evidence_op(d, f, op, "was refused");
+    uint32_t node = classify_node(d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
+}
+
+void classify_pair(struct classify *c, const struct diag_wait *wait)
+{
+    struct diag *d = c->d;
+    const struct diag_match *m = &d->matches[wait->match];
+    const struct diag_op *a = &d->ops[m->first_op], *b = &d->ops[m->last_op];
+    if (a->op.kind != REC_SEND) {
+        const struct diag_op *swap = a;
+        a = b;
+        b = swap;
+    }
+    struct rec_finding *f =
+        diag_finding(d, REC_VERDICT_P2P_MISMATCH, REC_CONF_CERTAIN, DIAG_TIER_ROOT, wait->since);
+    if (!f)
+        return;
+    classify_place(c, f, wait);
+    diag_blame(d, f, DIAG_CULPRIT, d->procs[a->proc].p->rank);
+    diag_blame(d, f, DIAG_CULPRIT, d->procs[b->proc].p->rank);
+    struct diag_text t = {0};
+    diag_say_proc(&t, d->procs[a->proc].p);
+    diag_printf(&t, " called ");
+    diag_say_op(&t, &a->op);
+    diag_printf(&t, " but ");
+    diag_say_proc(&t, d->procs[b->proc].p);
+    diag_printf(&t, " called ");
+    diag_say_op(&t, &b->op);
+    diag_printf(&t, " for message %" PRIu64 " of that pair in ", m->seq);
+    diag_say_comm(&t, wait->comm);
+    diag_summary(d, f, &t);
+    diag_evidence_op(d, f, a, "called");
+    diag_evidence_op(d, f, b, "called");
+    uint32_t node = classify_node(d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
+}
+
+/* The divergence of this communicator has been told already: only its victims are new. */
+void classify_divergence(struct classify *c, const struct diag_wait *wait)
+{
+    for (size_t i = 0; i < c->d->nfindings; i++) {
+        struct rec_finding *f = &c->d->findings[i];
+        bool divergence = f->type == REC_VERDICT_OP_MISMATCH || f->type == REC_VERDICT_SIGNATURE_MISMATCH ||
+                          f->type == REC_VERDICT_INIT_INCOMPLETE || f->type == REC_VERDICT_RANK_NOT_JOINED;
+        if (f->comm != wait->comm || !divergence)
+            continue;
+        uint32_t node = classify_node(c->d, wait);
+        classify_reach(c, &node, 1);
+        classify_victims(c, f);
+        return;
+    }
+}
+
+/* Its turn has come on the stream, but the GPU has not begun it. */
+static bool not_reached(const struct diag *d, const struct diag_op *op)
+{
+    return d->procs[op->proc].gpu_seen && op->op.state < REC_STATE_GPU_STARTED;
+}
+
+/* Everybody has launched it, it fits, and still it does not end. */
+void classify_kernel(struct classify *c, const struct diag_wait *wait)
+{
+    struct diag *d = c->d;
+    const struct diag_match *m = &d->matches[wait->match];
+    size_t odd = 0, all = 0;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        all++;
+        odd += m->captured ? (d->ops[i].op.flags & REC_OF_CAPTURED) != 0 : not_reached(d, &d->ops[i]);
+    }
+    enum rec_verdict_type type = m->captured ? REC_VERDICT_CAPTURE_MISMATCH
+                                 : odd       ? REC_VERDICT_GPU_NOT_REACHED
+                                             : REC_VERDICT_STUCK_IN_KERNEL;
+    struct rec_finding *f = diag_finding(d, type, REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);
+    if (!f)
+        return;
+    classify_place(c, f, wait);
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        const struct diag_op *op = &d->ops[i];
+        bool captured = (op->op.flags & REC_OF_CAPTURED) != 0;
+        bool blamed = m->captured ? odd * 2 == all || captured == (odd * 2 < all) : odd && not_reached(d, op);
+        if (blamed)
+            diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
+        if (f->nevidence < 8)
+            diag_evidence_op(d, f, op,
+                             captured             ? "captured into a graph"
+                             : not_reached(d, op) ? "enqueued, but its GPU has not reached,"
+                                                  : "waits in");
+    }
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    struct diag_text t = {0};
+    if (m->captured) {
+        diag_say_ranks(&t, f->culprits, f->nculprits);
+        diag_printf(&t, ": %zu of %zu ranks captured it into a CUDA graph that was not launched, while ", odd,
+                    all);
+        classify_say_wait(c, &t, wait);
+    } else if (odd) {
+        diag_say_ranks(&t, f->culprits, f->nculprits);
+        diag_printf(&t, " enqueued it, but other work in front of it keeps the GPU from reaching it, while ");
+        classify_say_wait(c, &t, wait);
+    } else {
+        classify_say_wait(c, &t, wait);
+        diag_printf(
+            &t, "; every GPU is inside the kernel and none comes out, so no rank is to blame: look at the "
+                "links and the GPUs");
+    }
+    diag_summary(d, f, &t);
+    uint32_t node = classify_node(d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
+}
+
+/* A wait that no process could end: nobody knows who is meant. */
+void classify_lonely(struct classify *c, const struct diag_wait *wait)
+{
+    struct diag *d = c->d;
+    bool creation = wait->kind == DIAG_WAIT_CREATE;
+    struct rec_finding *f =
+        diag_finding(d, creation ? REC_VERDICT_INIT_INCOMPLETE : REC_VERDICT_TEARDOWN_STUCK, REC_CONF_LIKELY,
+                     DIAG_TIER_ROOT, wait->since);
+    if (!f)
+        return;
+    classify_place(c, f, wait);
+    struct diag_text t = {0};
+    classify_say_wait(c, &t, wait);
+    if (creation) {
+        int32_t ranks[256];
+        size_t count = diag_absent_ranks(d, wait->comm, ranks, 256);
+        for (size_t i = 0; i < count; i++)
+            diag_blame(d, f, DIAG_SUSPECT, ranks[i]);
+        diag_printf(&t, ", for members that never came: comm rank");
+        uint32_t said = 0;
+        for (uint32_t i = 0; i < wait->comm->nranks && said < 16; i++)
+            if (!diag_member_at(wait->comm, i))
+                diag_printf(&t, "%s%" PRIu32, said++ ? "," : " ", i);
+        if (count) {
+            diag_printf(&t, ", probably ");
+            diag_say_ranks(&t, f->suspects, f->nsuspects);
+        }
+    } else {
+        diag_printf(&t, ", although every member has called it");
+    }
+    diag_summary(d, f, &t);
+    diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
+    uint32_t node = classify_node(d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
+}

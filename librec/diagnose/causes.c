@@ -1,0 +1,302 @@
+/* What an awaited process did instead, and who is wrong: it or those who wait. */
+#include "classify.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- one cause at one wait ---- */
+
+/* The last call that a process made, as far as the window tells. */
+static const struct diag_op *last_op(const struct diag *d, uint32_t proc)
+{
+    const struct diag_proc *p = &d->procs[proc];
+    return p->count ? &d->ops[p->first + p->count - 1] : NULL;
+}
+
+static void evidence_last(struct diag *d, struct rec_finding *f, uint32_t proc)
+{
+    const struct diag_op *op = last_op(d, proc);
+    if (op)
+        diag_evidence_op(d, f, op, "last called");
+    else
+        diag_evidence(d, f, d->procs[proc].p, UINT64_MAX, 0, "rank %d made no call that could match",
+                      (int)d->procs[proc].p->rank);
+}
+
+static void evidence_stack(struct diag *d, struct rec_finding *f, const struct rec_process *p)
+{
+    const struct rec_stall *stall = &p->stall;
+    if (!stall->why || !stall->nthreads)
+        return;
+    const struct rec_stall_thread *thread = &stall->threads[0];
+    for (uint32_t i = 0; i < stall->nthreads; i++)
+        if (stall->threads[i].tid == p->pid)
+            thread = &stall->threads[i];
+    diag_evidence(d, f, p, UINT64_MAX, p->stall_ns, "stack of rank %d, thread %d \"%s\"%s%s:", (int)p->rank,
+                  (int)thread->tid, thread->name, thread->where[0] ? ", in " : "", thread->where);
+    diag_evidence_frames(d, f, p, stall->modules, stall->nmodules, thread->frames, thread->nframes);
+}
+
+/* Did this process go on calling NCCL long after the others came to the wait? */
+static bool classify_went_on(const struct diag *d, uint32_t proc, const struct diag_wait *wait)
+{
+    const struct diag_proc *p = &d->procs[proc];
+    return p->p->last_call_ns > wait->since + p->patience_ns;
+}
+
+static bool in_open_group(const struct diag *d, uint32_t proc)
+{
+    for (uint32_t i = d->procs[proc].first; i < d->procs[proc].first + d->procs[proc].count; i++)
+        if (d->ops[i].unit != DIAG_NONE && !d->units[d->ops[i].unit].launched)
+            return true;
+    return false;
+}
+
+/* The call that an otherwise idle process has been inside for too long; NULL = outside NCCL. */
+static const struct rec_op *stuck_call(const struct diag *d, uint32_t proc)
+{
+    const struct diag_proc *p = &d->procs[proc];
+    for (uint32_t i = 0; i < p->p->nopen; i++)
+        if (p->life_ns > p->p->open[i].enter_ns && p->life_ns - p->p->open[i].enter_ns >= p->patience_ns)
+            return &p->p->open[i];
+    return NULL;
+}
+
+struct cause {
+    enum rec_verdict_type type;
+    enum rec_confidence confidence;
+    struct diag_text why; /* predicate after the culprits' names */
+};
+
+static const char *teardown_name(const struct rec_member *member)
+{
+    const char *name = member ? rec_kind_name(member->teardown.kind) : NULL;
+    return name ? name : "teardown";
+}
+
+static void cause_of_idle(struct classify *c, uint32_t proc, const struct diag_wait *wait,
+                          struct cause *cause)
+{
+    struct diag *d = c->d;
+    const struct diag_proc *p = &d->procs[proc];
+    const struct rec_op *call = stuck_call(d, proc);
+    cause->confidence = REC_CONF_LIKELY;
+    if (wait->kind == DIAG_WAIT_CREATE && d->matches[wait->match].unseen) {
+        cause->type = REC_VERDICT_INIT_INCOMPLETE;
+        diag_printf(&cause->why, "never joined the creation of ");
+        diag_say_comm(&cause->why, wait->comm);
+        return;
+    }
+    if (call) {
+        cause->type = rec_kind_flags(call->kind) & REC_KF_TEARDOWN ? REC_VERDICT_TEARDOWN_STUCK
+                                                                   : REC_VERDICT_STUCK_IN_CALL;
+        diag_printf(&cause->why, "has been inside ");
+        diag_say_op(&cause->why, call);
+        diag_printf(&cause->why, " since ");
+        diag_say_time(&cause->why, call->enter_ns);
+        diag_printf(&cause->why, " although it waits for nobody");
+        return;
+    }
+    if (classify_went_on(d, proc, wait)) {
+        cause->type = wait->kind == DIAG_WAIT_P2P ? REC_VERDICT_P2P_UNMATCHED : REC_VERDICT_RANK_NOT_JOINED;
+        diag_printf(&cause->why, "went on with other calls until ");
+        diag_say_time(&cause->why, p->p->last_call_ns);
+        diag_printf(&cause->why, " and skipped it");
+        return;
+    }
+    cause->type = REC_VERDICT_STUCK_OUTSIDE_NCCL;
+    diag_printf(&cause->why, "made no NCCL call since ");
+    diag_say_time(&cause->why, p->p->last_call_ns ? p->p->last_call_ns : p->p->start_ns);
+    if (in_open_group(d, proc))
+        diag_printf(&cause->why, " (between ncclGroupStart and ncclGroupEnd)");
+    if (p->p->stall.why == REC_STALL_IDLE || p->life_ns - p->p->last_call_ns >= d->stall_ns)
+        cause->confidence = REC_CONF_CERTAIN;
+}
+
+static void cause_of_never(struct classify *c, const struct diag_partner *partner,
+                           const struct diag_wait *wait, struct cause *cause)
+{
+    const struct diag_proc *proc = &c->d->procs[partner->proc];
+    cause->confidence = REC_CONF_CERTAIN;
+    switch (wait->never) {
+    case DIAG_NEVER_DEAD:
+        cause->type = REC_VERDICT_PROCESS_DEAD;
+        diag_say_end(&cause->why, proc->p);
+        break;
+    case DIAG_NEVER_EXITED:
+        cause->type = wait->kind == DIAG_WAIT_P2P      ? REC_VERDICT_P2P_UNMATCHED
+                      : wait->kind == DIAG_WAIT_CREATE ? REC_VERDICT_INIT_INCOMPLETE
+                                                       : REC_VERDICT_RANK_NOT_JOINED;
+        if (wait->kind == DIAG_WAIT_CREATE && partner->member)
+            cause->type = REC_VERDICT_RANK_NOT_JOINED;
+        diag_say_end(&cause->why, proc->p);
+        break;
+    case DIAG_NEVER_TEARDOWN:
+        cause->type = wait->kind == DIAG_WAIT_P2P ? REC_VERDICT_P2P_UNMATCHED : REC_VERDICT_RANK_NOT_JOINED;
+        diag_printf(&cause->why, "called %s instead at ", teardown_name(partner->member));
+        diag_say_time(&cause->why, partner->member ? partner->member->teardown.enter_ns : 0);
+        break;
+    case DIAG_NEVER_LEFT_OUT:
+        cause->type = REC_VERDICT_P2P_UNMATCHED;
+        diag_printf(&cause->why, "posted its part of the exchange without the matching %s",
+                    c->d->ops[wait->op].op.kind == REC_SEND ? "Recv" : "Send");
+        break;
+    case DIAG_NEVER_NO:
+    case DIAG_NEVER_MISMATCH:
+    case DIAG_NEVER_FAILED:
+        break;
+    }
+}
+
+/* "rank 2 (host a, pid 1) <why> while ranks 0-1,3 wait in …" */
+static void summarize(struct classify *c, struct rec_finding *f, const struct diag_wait *wait,
+                      struct cause *cause, const struct rec_process *only)
+{
+    struct diag_text t = {0};
+    if (only)
+        diag_say_proc(&t, only);
+    else
+        diag_say_ranks(&t, f->culprits, f->nculprits);
+    diag_printf(&t, " %s while ", cause->why.data ? cause->why.data : "");
+    classify_say_wait(c, &t, wait);
+    t.oom = t.oom || cause->why.oom;
+    diag_summary(c->d, f, &t);
+}
+
+/*
+ * Those who entered and those who did not, where the latter have all gone on or ended well:
+ * then the few are wrong, not the many.
+ */
+bool classify_only_few(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
+                       size_t count)
+{
+    if (wait->kind != DIAG_WAIT_COLL)
+        return false;
+    const struct diag_match *m = &c->d->matches[wait->match];
+    if (m->posted + m->assumed >= m->absent)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const struct diag_proc *proc = &c->d->procs[partners[i].proc];
+        bool ended = proc->ended_well ||
+                     (partners[i].member && partners[i].member->teardown.kind == REC_COMM_DESTROY) ||
+                     (partners[i].member && partners[i].member->teardown.kind == REC_COMM_FINALIZE);
+        if (partners[i].reason == DIAG_ABSENT && !ended && !classify_went_on(c->d, partners[i].proc, wait))
+            return false;
+    }
+    return true;
+}
+
+void classify_few(struct classify *c, const struct diag_wait *wait)
+{
+    struct diag *d = c->d;
+    const struct diag_match *m = &d->matches[wait->match];
+    struct rec_finding *f =
+        diag_finding(d, REC_VERDICT_RANK_NOT_JOINED, REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);
+    if (!f)
+        return;
+    classify_place(c, f, wait);
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        diag_blame(d, f, DIAG_CULPRIT, d->procs[d->ops[i].proc].p->rank);
+        c->blamed[d->ops[i].proc] = (uint32_t)d->nfindings;
+    }
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    struct diag_text t = {0};
+    diag_printf(&t, "only ");
+    diag_say_ranks(&t, f->culprits, f->nculprits);
+    diag_printf(&t, " entered ");
+    diag_say_op(&t, &f->op);
+    diag_printf(&t, ", op %" PRIu64 " of ", f->seq);
+    diag_say_comm(&t, f->comm);
+    diag_printf(&t, ", at ");
+    diag_say_time(&t, wait->since);
+    diag_printf(&t, "; the other %" PRIu32 " members went on without it", m->absent);
+    diag_summary(d, f, &t);
+    for (uint32_t i = m->first_op; i != DIAG_NONE && f->nevidence < 4; i = d->ops[i].match_next)
+        diag_evidence_op(d, f, &d->ops[i], "called");
+}
+
+/* Is the partner one that this wait's ending depends on by the wait's own reason? */
+static bool concerned(const struct classify *c, const struct diag_wait *wait,
+                      const struct diag_partner *partner)
+{
+    const struct diag_proc *proc = &c->d->procs[partner->proc];
+    if (partner->reason != DIAG_ABSENT)
+        return false;
+    switch (wait->never) {
+    case DIAG_NEVER_DEAD:
+        return proc->early_dead;
+    case DIAG_NEVER_EXITED:
+        return proc->p->fate == REC_FATE_EXITED;
+    case DIAG_NEVER_TEARDOWN:
+        return partner->member && partner->member->teardown.kind != REC_NONE;
+    default:
+        return true;
+    }
+}
+
+void classify_more_victims(struct classify *c, const struct diag_wait *wait, uint32_t finding)
+{
+    uint32_t node = classify_node(c->d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, &c->d->findings[finding]);
+    if (c->d->findings[finding].nevidence < 6)
+        classify_evidence_wait(c, &c->d->findings[finding], wait);
+}
+
+void classify_partners(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
+                       size_t count)
+{
+    struct diag *d = c->d;
+    const struct diag_partner *first = NULL;
+    uint32_t known = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!concerned(c, wait, &partners[i]))
+            continue;
+        if (c->blamed[partners[i].proc])
+            known = c->blamed[partners[i].proc];
+        else if (!first)
+            first = &partners[i];
+    }
+    if (!first) {
+        if (known)
+            classify_more_victims(c, wait, known - 1);
+        return;
+    }
+    struct cause cause = {0};
+    if (wait->never != DIAG_NEVER_NO)
+        cause_of_never(c, first, wait, &cause);
+    else
+        cause_of_idle(c, first->proc, wait, &cause);
+    struct rec_finding *f = diag_finding(d, cause.type, cause.confidence, DIAG_TIER_ROOT, wait->since);
+    if (!f) {
+        free(cause.why.data);
+        return;
+    }
+    classify_place(c, f, wait);
+    size_t blamed = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!concerned(c, wait, &partners[i]) || c->blamed[partners[i].proc])
+            continue;
+        diag_blame(d, f, DIAG_CULPRIT, d->procs[partners[i].proc].p->rank);
+        c->blamed[partners[i].proc] = (uint32_t)d->nfindings;
+        blamed++;
+    }
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    summarize(c, f, wait, &cause, blamed == 1 ? d->procs[first->proc].p : NULL);
+    free(cause.why.data);
+    for (size_t i = 0; i < count && f->nevidence < 8; i++) {
+        if (!classify_is_culprit(f, d->procs[partners[i].proc].p->rank))
+            continue;
+        evidence_last(d, f, partners[i].proc);
+        if (d->procs[partners[i].proc].p->fate != REC_FATE_ALIVE &&
+            cause.type != REC_VERDICT_STUCK_OUTSIDE_NCCL)
+            diag_evidence_end(d, f, d->procs[partners[i].proc].p);
+    }
+    diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
+    if (cause.type == REC_VERDICT_STUCK_OUTSIDE_NCCL)
+        evidence_stack(d, f, d->procs[first->proc].p);
+    uint32_t node = classify_node(d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
+}

@@ -198,8 +198,7 @@ static void draw_tabs(struct screen *screen, int y)
 static void draw_legend(int y)
 {
     int x = 1;
-    for (unsigned i = 0; i < TOP_STATES && x < tui_columns(); i++) {
-        enum top_state state = (enum top_state)(TOP_STATES - 1 - i);
+    for (enum top_state state = 0; state < TOP_STATES && x < tui_columns(); state++) {
         struct tui_mark mark = top_state_mark(state);
         char glyph[8];
         if (state == TOP_CRASHED)
@@ -444,17 +443,19 @@ int top_screen_run(struct top_watch *watch, const struct top_screen_options *opt
     static const struct top_snapshot nothing = {.oldest = TOP_NONE};
     screen = (struct screen){.watch = watch, .options = options, .snapshot = &nothing};
     screen.data.snapshot = &nothing;
-    if (!set_up(&screen))
-        return fr_error(&screen.error);
-    if (!tui_open(&terminal, reason, sizeof reason))
-        return fr_errorf(NULL, "%s", reason);
-    signo = loop(&screen);
-    tui_close();
+    bool ready = set_up(&screen);
+    bool open = ready && tui_open(&terminal, reason, sizeof reason);
+    if (open) {
+        signo = loop(&screen);
+        tui_close();
+    }
     for (unsigned v = 0; v < TOP_TABLES; v++)
         tui_table_free(screen.tables[v]);
     top_lanes_clear(&screen.lanes);
     top_page_clear(&screen.page);
-    if (screen.status != 0)
+    if (ready && !open)
+        return fr_errorf(NULL, "%s", reason);
+    if (!ready || screen.status != 0)
         return fr_error(&screen.error);
     if (signo != 0 && signo != SIGINT) {
         signal(signo, SIG_DFL);

@@ -261,7 +261,12 @@ bool tui_open(const struct tui_options *options, char *reason, size_t size)
     catch_signals(); /* before newterm: ncurses leaves alone what is handled already */
     const char *name = getenv("TERM");
     tui.screen = newterm(NULL, stdout, tui.input);
-    if (tui.screen == NULL) {
+    const char *move_cursor = tui.screen != NULL ? tigetstr("cup") : NULL;
+    if (move_cursor == NULL || move_cursor == (const char *)-1) {
+        if (tui.screen != NULL) {
+            endwin();
+            delscreen(tui.screen);
+        }
         release_signals();
         snprintf(reason, size, "terminal type '%s' is unknown or cannot show a full screen",
                  name != NULL ? name : "");

@@ -1,0 +1,353 @@
+/* Joining processes into ranks, communicators and hosts: what the screens of fr-top show. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fr-top/lanes.h"
+#include "fr-top/top.h"
+
+#define S   UINT64_C(1000000000)
+#define NOW (UINT64_C(1000000) * S)
+
+static const struct top_options options = {.stall_sec = 30};
+
+struct world {
+    struct top_probe probes[16];
+    struct top_probe *list[16];
+    size_t count;
+    struct top_snapshot snapshot;
+};
+
+static struct top_probe *add(struct world *world, const char *job, int rank)
+{
+    struct top_probe *probe = &world->probes[world->count];
+    world->list[world->count] = probe;
+    *probe = (struct top_probe){0};
+    struct top_process *process = &probe->process;
+    snprintf(process->job, sizeof process->job, "%s", job);
+    snprintf(process->host, sizeof process->host, "node%d", rank / 2);
+    process->rank = rank;
+    process->world_size = 4;
+    process->proc_uid = 100 + world->count++;
+    process->local = true;
+    process->start_ns = NOW - 100 * S;
+    process->alive_ns = NOW;
+    process->last_call_ns = NOW;
+    process->ops_per_s = 10;
+    process->bytes_per_s = NAN;
+    return probe;
+}
+
+static void join(struct top_probe *probe, uint64_t uid, uint32_t comm_rank, uint64_t next_seq)
+{
+    struct top_member *member = top_probe_member(probe);
+    assert_non_null(member);
+    member->uid = uid;
+    member->comm_id = (uint32_t)probe->nmembers - 1;
+    member->nranks = 4;
+    member->comm_rank = comm_rank;
+    member->next_seq = next_seq;
+    member->made_by = REC_COMM_INIT_RANK;
+    member->created_ns = NOW - 50 * S + uid;
+}
+
+static const struct top_snapshot *build(struct world *world, const struct top_options *with)
+{
+    top_snapshot_clear(&world->snapshot);
+    assert_true(top_snapshot_build(&world->snapshot, world->list, world->count, with, NOW));
+    return &world->snapshot;
+}
+
+static int tear_down(void **state)
+{
+    struct world *world = *state;
+    top_snapshot_clear(&world->snapshot);
+    for (size_t i = 0; i < world->count; i++)
+        free(world->probes[i].members);
+    free(world);
+    return 0;
+}
+
+static int set_up(void **state)
+{
+    *state = calloc(1, sizeof(struct world));
+    return *state == NULL;
+}
+
+static void test_empty(void **state)
+{
+    const struct top_snapshot *s = build(*state, &options);
+    assert_int_equal(s->nprocesses + s->ncomms + s->nhosts + s->njobs, 0);
+    assert_int_equal(s->oldest, TOP_NONE);
+    assert_true(isnan(s->ops_per_s));
+}
+
+static void test_join(void **state)
+{
+    struct world *world = *state;
+    for (int rank = 3; rank >= 0; rank--) {
+        struct top_probe *probe = add(world, "job", rank);
+        join(probe, 7, (uint32_t)rank, rank == 2 ? 90 : 100);
+        join(probe, 8 + (uint64_t)rank % 2, (uint32_t)rank / 2, 5);
+    }
+    const struct top_snapshot *s = build(world, &options);
+    assert_int_equal(s->nprocesses, 4);
+    for (int32_t rank = 0; rank < 4; rank++)
+        assert_int_equal(s->processes[rank].rank, rank);
+    assert_int_equal(s->ncomms, 3);
+    const struct top_comm *comm = &s->comms[0];
+    assert_int_equal(comm->uid, 7);
+    assert_int_equal(comm->nmembers, 4);
+    assert_int_equal(comm->front, 100);
+    assert_int_equal(comm->back, 90);
+    assert_int_equal(comm->lagging, 1);
+    for (uint32_t m = 0; m < 4; m++)
+        assert_int_equal(s->members[comm->members[m]].comm_rank, m);
+    assert_int_equal(s->processes[2].lag, 10);
+    assert_int_equal(s->processes[1].lag, 0);
+    assert_int_equal(s->nhosts, 2);
+    assert_int_equal(s->hosts[1].lag, 10);
+    assert_int_equal(s->world, 4);
+    assert_true(fabs(s->ops_per_s - 40) < 1e-9);
+    assert_true(isnan(s->bytes_per_s));
+    assert_string_equal(s->job, "job");
+}
+
+/* Communicators whose uid is not known yet are nobody else's. */
+static void test_unknown_uid(void **state)
+{
+    struct world *world = *state;
+    join(add(world, "job", 0), 0, 0, 1);
+    join(add(world, "job", 1), 0, 0, 9);
+    const struct top_snapshot *s = build(world, &options);
+    assert_int_equal(s->ncomms, 2);
+    assert_int_equal(s->processes[0].lag, 0);
+}
+
+static enum top_state state_after(void (*change)(struct top_process *))
+{
+    struct world world = {0};
+    struct top_probe *probe = add(&world, "job", 0);
+    join(probe, 7, 0, 10);
+    join(add(&world, "job", 1), 7, 1, 11);
+    change(&probe->process);
+    enum top_state found = build(&world, &options)->processes[0].state;
+    top_snapshot_clear(&world.snapshot);
+    free(world.probes[0].members);
+    free(world.probes[1].members);
+    return found;
+}
+
+static void runs(struct top_process *p)
+{
+    (void)p;
+}
+static void rests(struct top_process *p)
+{
+    p->ops_per_s = 0;
+    p->last_call_ns = NOW - 20 * S;
+}
+static void waits_inside(struct top_process *p)
+{
+    p->in_call = true;
+}
+static void waits_long_inside(struct top_process *p)
+{
+    p->in_call = true;
+    p->last_call_ns = NOW - 31 * S;
+}
+static void is_late(struct top_process *p)
+{
+    p->last_call_ns = NOW - 31 * S;
+}
+static void says_nothing(struct top_process *p)
+{
+    p->alive_ns = NOW - 10 * S;
+}
+static void says_nothing_far_away(struct top_process *p)
+{
+    p->alive_ns = NOW - 10 * S; /* a heartbeat may take that long to be seen */
+    p->local = false;
+}
+static void vanishes(struct top_process *p)
+{
+    p->vanished = true;
+}
+static void crashes(struct top_process *p)
+{
+    p->ended = true;
+    p->end = (struct rec_end){.reason = REC_END_SIGNAL, .signal = 11};
+}
+static void fails(struct top_process *p)
+{
+    p->ended = true;
+    p->end = (struct rec_end){.reason = REC_END_EXIT, .status = 1};
+}
+static void finishes(struct top_process *p)
+{
+    p->ended = true;
+    p->end = (struct rec_end){.reason = REC_END_EXIT};
+}
+
+static void test_states(void **state)
+{
+    (void)state;
+    assert_int_equal(state_after(runs), TOP_RUNNING);
+    assert_int_equal(state_after(rests), TOP_IDLE);
+    assert_int_equal(state_after(waits_inside), TOP_IN_CALL);
+    assert_int_equal(state_after(waits_long_inside), TOP_STALLED);
+    assert_int_equal(state_after(is_late), TOP_LATE); /* the other member is ahead */
+    assert_int_equal(state_after(says_nothing), TOP_SILENT);
+    assert_int_equal(state_after(says_nothing_far_away), TOP_RUNNING);
+    assert_int_equal(state_after(vanishes), TOP_DEAD);
+    assert_int_equal(state_after(crashes), TOP_CRASHED);
+    assert_int_equal(state_after(fails), TOP_FAILED);
+    assert_int_equal(state_after(finishes), TOP_EXITED);
+}
+
+static void test_oldest_call(void **state)
+{
+    struct world *world = *state;
+    for (int rank = 0; rank < 3; rank++) {
+        struct top_process *process = &add(world, "job", rank)->process;
+        process->in_call = rank > 0;
+        process->now.since_ns = NOW - (uint64_t)rank * S;
+    }
+    const struct top_snapshot *s = build(world, &options);
+    assert_int_equal(s->processes[s->oldest].rank, 2);
+}
+
+static void test_restart(void **state)
+{
+    struct world *world = *state;
+    for (int rank = 0; rank < 2; rank++) {
+        struct top_process *old = &add(world, "job", rank)->process;
+        old->vanished = true;
+        old->start_ns = NOW - 200 * S;
+    }
+    add(world, "job", 0);
+    const struct top_snapshot *s = build(world, &options);
+    assert_int_equal(s->nprocesses, 2); /* the new rank 0, and rank 1 that has not come back */
+    assert_int_equal(s->processes[0].state, TOP_STARTING);
+    assert_int_equal(s->processes[1].state, TOP_DEAD);
+}
+
+static void test_jobs(void **state)
+{
+    struct world *world = *state;
+    struct top_process *first = &add(world, "first", 0)->process;
+    struct top_process *second = &add(world, "second", 0)->process;
+    struct top_options one = options;
+    second->start_ns = NOW - 10 * S;
+    assert_int_equal(build(world, &options)->njobs, 2);
+    assert_string_equal(world->snapshot.job, "2 jobs");
+    one.job = "first";
+    assert_int_equal(build(world, &one)->nprocesses, 1);
+    one.job = "third";
+    assert_int_equal(build(world, &one)->nprocesses, 0);
+    /* What is over does not hide what runs; of what is over only the latest is shown. */
+    second->vanished = true;
+    build(world, &options);
+    assert_string_equal(world->snapshot.job, "first");
+    first->vanished = true;
+    build(world, &options);
+    assert_string_equal(world->snapshot.job, "second");
+}
+
+static void test_derived_rank(void **state)
+{
+    struct world *world = *state;
+    struct top_probe *probe = add(world, "job", TOP_NO_RANK);
+    join(probe, 7, 3, 1);
+    const struct top_snapshot *s = build(world, &options);
+    char text[16];
+    assert_int_equal(s->processes[0].rank, 3);
+    top_text_rank(text, sizeof text, &s->processes[0]);
+    assert_string_equal(text, "~3");
+}
+
+static void test_open_calls(void **state)
+{
+    (void)state;
+    struct top_process process = {0};
+    for (uint64_t i = 0; i < 20; i++) {
+        struct top_op op = {.since_ns = (i * 7) % 20 + 1};
+        top_process_open(&process, &op);
+    }
+    assert_int_equal(process.nopen, 20);
+    for (uint64_t i = 0; i < TOP_MAX_OPEN; i++)
+        assert_int_equal(process.open[i].since_ns, i + 1); /* the oldest, in order */
+}
+
+static void test_lanes(void **state)
+{
+    struct world *world = *state;
+    struct top_lanes lanes = {0};
+    struct tui_mark mark;
+    uint64_t first, last;
+    for (int i = 0; i < TUI_HISTORY + 5; i++) {
+        if (i == 3)
+            add(world, "job", 1);
+        if (i == 0)
+            add(world, "job", 0);
+        if (i == TUI_HISTORY + 3)
+            world->probes[0].process.vanished = true;
+        top_lanes_push(&lanes, build(world, &options));
+    }
+    assert_int_equal(lanes.nlanes, 2);
+    top_lanes_source.bounds(&lanes, &first, &last);
+    assert_int_equal(last, TUI_HISTORY + 4);
+    assert_int_equal(first, 5);
+    top_lanes_source.mark(&lanes, 0, last, 1, &mark);
+    assert_int_equal(mark.ascii, 'X');
+    top_lanes_source.mark(&lanes, 0, last - 2, 1, &mark);
+    assert_int_equal(mark.ascii, 'i');
+    top_lanes_source.mark(&lanes, 0, last - 10, 11, &mark); /* the worst of several */
+    assert_int_equal(mark.ascii, 'X');
+    world->count = 0;
+    top_lanes_push(&lanes, build(world, &options));
+    assert_int_equal(lanes.nlanes, 0);
+    top_lanes_clear(&lanes);
+}
+
+static void test_texts(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } counts[] = {{0, "0"},        {0.25, "0.2"},    {9, "9"},         {812, "812"},   {999.4, "999"},
+                  {999.6, "1.0k"}, {12345, "12.3k"}, {123456, "123k"}, {1e18, "1.0E"}, {NAN, "-"}};
+    static const struct {
+        uint64_t ns;
+        const char *text;
+    } ages[] = {{0, "0ms"},         {999 * 1000000ull, "999ms"}, {12340 * 1000000ull, "12.3s"},
+                {245 * S, "4m05s"}, {7380 * S, "2h03m"},         {273600 * S, "3d04h"}};
+    char text[16];
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        top_text_count(text, sizeof text, counts[i].value);
+        assert_string_equal(text, counts[i].text);
+    }
+    for (size_t i = 0; i < sizeof ages / sizeof ages[0]; i++) {
+        top_text_age(text, sizeof text, ages[i].ns);
+        assert_string_equal(text, ages[i].text);
+    }
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(test_empty),       TEST(test_join),    TEST(test_unknown_uid), TEST(test_states),
+        TEST(test_oldest_call), TEST(test_restart), TEST(test_jobs),        TEST(test_derived_rank),
+        TEST(test_open_calls),  TEST(test_lanes),   TEST(test_texts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,9 +1,9 @@
 #include "python.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "layouts.h"
@@ -36,16 +36,36 @@ enum { CODE_SIZE, CODE_FILENAME, CODE_NAME, CODE_LINETABLE = 4, CODE_FIRSTLINENO
 enum { OBJECT_TYPE = 1 };
 enum { STR_STATE = 1, STR_LENGTH, STR_ASCII_SIZE };
 
-bool py_peek(uintptr_t address, void *to, size_t bytes)
+/* Whose memory is read: getpid() is a system call of its own. 0 = not yet known. */
+static _Atomic pid_t own_pid;
+
+static pid_t self(void)
+{
+    pid_t pid = atomic_load_explicit(&own_pid, memory_order_relaxed);
+    return pid != 0 ? pid : getpid();
+}
+
+bool py_peekv(struct iovec *from, unsigned count, void *to, size_t bytes)
 {
     struct iovec local = {to, bytes};
-    /* A number that came out of foreign memory: never dereferenced here. */
+    return process_vm_readv(self(), &local, 1, from, count, 0) == (ssize_t)bytes;
+}
+
+bool py_peek(uintptr_t address, void *to, size_t bytes)
+{
     struct iovec remote = {(void *)address, bytes}; // NOLINT
-    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)bytes;
+    return py_peekv(&remote, 1, to, bytes);
+}
+
+bool py_poke(uintptr_t address, const void *from, size_t bytes)
+{
+    struct iovec local = {(void *)(uintptr_t)from, bytes}, remote = {(void *)address, bytes}; // NOLINT
+    return process_vm_writev(self(), &local, 1, &remote, 1, 0) == (ssize_t)bytes;
 }
 
 bool py_find(struct py_api *api, void *(*lookup)(const char *name))
 {
+    atomic_store_explicit(&own_pid, getpid(), memory_order_relaxed);
     *api = (struct py_api){.runtime = lookup("_PyRuntime")};
     const struct {
         const char *name;

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #define PY_NOT_THERE UINT16_MAX
 
@@ -86,7 +87,13 @@ bool py_find(struct py_api *api, void *(*lookup)(const char *name));
 bool py_choose_layout(const struct py_api *api, struct py_layout *layout, char version[32], char *reason,
                       size_t reason_bytes);
 
-/* Copies memory of this process; false where it cannot be read. Never faults. */
+/*
+ * Copy memory of this process; false where it cannot be accessed. Addresses may be any numbers: never
+ * fault. py_peekv gathers count pieces of together bytes. The process is the one that
+ * called py_find last: to be called again after a fork.
+ */
 bool py_peek(uintptr_t address, void *to, size_t bytes);
+bool py_peekv(struct iovec *from, unsigned count, void *to, size_t bytes);
+bool py_poke(uintptr_t address, const void *from, size_t bytes);
 
 #endif

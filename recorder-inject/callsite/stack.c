@@ -1,8 +1,6 @@
 #include "stack.h"
 
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "lines.h"
 
@@ -131,9 +129,7 @@ static bool settle_hash(struct copier *copier, const unsigned char head[PY_OBJEC
     if ((int64_t)word_at(head, PY_HASH) != unset)
         return true;
     /* Rewriting the old value first tells whether the page can be written: a store would fault. */
-    struct iovec local = {&unset, sizeof(unset)};
-    struct iovec remote = {(void *)(object + PY_HASH), sizeof(unset)}; // NOLINT
-    if (!readable(data, bytes) || process_vm_writev(getpid(), &local, 1, &remote, 1, 0) != sizeof(unset))
+    if (!readable(data, bytes) || !py_poke(object + PY_HASH, &unset, sizeof(unset)))
         return wrong(copier, "an object that cannot be hashed");
     int64_t hash = copier->api->hash_bytes((const void *)data, (int64_t)bytes); // NOLINT
     __atomic_store_n((int64_t *)(object + PY_HASH), hash, __ATOMIC_RELAXED);    // NOLINT
@@ -212,10 +208,10 @@ static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t
         copier->stack->settled &= int_at(code, layout->code_version) != 0;
     uintptr_t objects[3] = {word_at(code, layout->code_filename), word_at(code, layout->code_name),
                             word_at(code, layout->code_linetable)};
-    struct iovec local = {heads, sizeof(heads)}, remote[3];
+    struct iovec parts[3];
     for (unsigned i = 0; i < 3; i++)
-        remote[i] = (struct iovec){(void *)objects[i], PY_OBJECT_BYTES}; // NOLINT
-    if (process_vm_readv(getpid(), &local, 1, remote, 3, 0) != sizeof(heads))
+        parts[i] = (struct iovec){(void *)objects[i], PY_OBJECT_BYTES}; // NOLINT
+    if (!py_peekv(parts, 3, heads, sizeof(heads)))
         return wrong(copier, "a code object with unreadable parts");
     const struct stack_frame *same = same_code(copier->stack, frame->code);
     if (same != NULL) {

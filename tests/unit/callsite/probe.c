@@ -6,10 +6,14 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "callsite.h"
 
@@ -23,6 +27,7 @@ EXPORT int probe_errno_kept(void);
 EXPORT unsigned probe_foreign_thread(unsigned long long address);
 EXPORT int probe_callback_thread(void *callback);
 EXPORT double probe_time(unsigned times);
+EXPORT long probe_instructions(void);
 EXPORT long probe_describe(unsigned id, char *out, size_t room);
 EXPORT void probe_status(char *out, size_t room);
 EXPORT unsigned long long probe_counter(const char *name);
@@ -162,6 +167,46 @@ double probe_time(unsigned times)
         callsite_capture(NULL);
     clock_gettime(CLOCK_MONOTONIC, &end);
     return ((double)(end.tv_sec - start.tv_sec) * 1e9 + (double)(end.tv_nsec - start.tv_nsec)) / times;
+}
+
+/* Single steps of a child until its next signal, or -1. */
+static long count_steps(pid_t child)
+{
+    for (long steps = 0;; steps++) {
+        int status;
+        if (ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) != 0 || waitpid(child, &status, 0) != child)
+            return -1;
+        if (!WIFSTOPPED(status))
+            return -1;
+        if (WSTOPSIG(status) == SIGUSR1)
+            return steps;
+    }
+}
+
+/* Instructions that one capture takes, counted in a child that is stepped; -1 where that is not allowed. */
+long probe_instructions(void)
+{
+    int status;
+    callsite_capture(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+        raise(SIGUSR1);
+        raise(SIGUSR1); /* the cost of this alone */
+        callsite_capture(NULL);
+        raise(SIGUSR1);
+        _exit(0);
+    }
+    long nothing = -1, capture = -1;
+    if (child > 0 && waitpid(child, &status, 0) == child && WIFSTOPPED(status)) {
+        nothing = count_steps(child);
+        capture = nothing >= 0 ? count_steps(child) : -1;
+    }
+    if (child > 0) {
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
+    }
+    return capture >= 0 ? capture - nothing : -1;
 }
 
 /* Lines "file\tfunction\tline\n", innermost first, or "native\taddress\n". Bytes written, -1 = no such site.

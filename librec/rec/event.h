@@ -88,7 +88,8 @@ const char *rec_loss_why_name(unsigned why); /* "ring_full" …; NULL when unkno
 
 struct rec_frame {
     uint32_t module; /* index into rec_stall.modules; REC_ID_NONE = not in any file */
-    uint64_t offset; /* file offset + load bias removed: an address as in the module's ELF file */
+    uint64_t offset; /* into the module's file: offset of its mapping + (address - start of the mapping); an
+                        ELF virtual address follows from the program headers. Without module: the address */
 };
 
 struct rec_stall_thread {

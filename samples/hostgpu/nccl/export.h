@@ -10,5 +10,6 @@
 /* nccl.h declares these without a prototype. */
 ncclResult_t pncclGroupStart(void);
 ncclResult_t pncclGroupEnd(void);
+void pncclResetDebugInit(void);
 
 #endif

@@ -53,7 +53,7 @@ static bool fill_chunk(struct ncclComm *c, int peer, struct transfer *t)
     if (!buffer)
         return false;
     unsigned index = (unsigned)(buffer - c->buffers);
-    size_t left = t->bytes - t->moved, n = left < LAB_P2P_CHUNK ? left : LAB_P2P_CHUNK;
+    size_t left = t->bytes - t->moved, chunk = c->region.chunk_bytes, n = left < chunk ? left : chunk;
     memcpy(lab_region_p2p_buffer(&c->region, c->rank, index), (const char *)t->op->send + t->moved, n);
     t->moved += n;
     *buffer = (struct lab_p2p_buffer){true, peer, lane->chunks};
@@ -93,7 +93,7 @@ static void drain_chunk(struct ncclComm *c, int peer, struct transfer *t)
     struct lab_lane_out *out = lab_region_out(&c->region, peer, c->rank);
     struct lab_lane_in *in = lab_region_in(&c->region, peer, c->rank);
     struct lab_p2p_lane *lane = &c->in[peer];
-    size_t left = t->bytes - t->moved, n = left < LAB_P2P_CHUNK ? left : LAB_P2P_CHUNK;
+    size_t left = t->bytes - t->moved, chunk = c->region.chunk_bytes, n = left < chunk ? left : chunk;
     unsigned index = atomic_load(&out->buffer[lane->chunks & 1]);
     memcpy((char *)t->op->recv + t->moved, lab_region_p2p_buffer(&c->region, peer, index), n);
     t->moved += n;

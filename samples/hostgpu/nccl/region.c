@@ -39,21 +39,23 @@ static size_t in_area(int nranks)
     return round_up((size_t)nranks * (size_t)nranks * sizeof(struct lab_lane_in), PAGE);
 }
 
-static size_t slot_size(int nranks)
+/* A rank's share of a budget of bytes, within limits. */
+static size_t share(size_t budget, int nranks, size_t least, size_t most)
 {
-    size_t share = ((size_t)4 << 20) / (size_t)nranks;
-    size_t slot = share < (32u << 10) ? (32u << 10) : share > (256u << 10) ? (256u << 10) : share;
-    /* A slice of every rank fits, see collective.c. */
-    size_t least = (size_t)nranks * 64;
-    return round_up(slot < least ? least : slot, PAGE);
+    size_t bytes = budget / (size_t)nranks;
+    return round_up(bytes < least ? least : bytes > most ? most : bytes, PAGE);
 }
 
 static void measure(struct lab_region *r, int nranks)
 {
+    size_t n = (size_t)nranks;
     r->nranks = nranks;
-    r->slot_bytes = slot_size(nranks);
+    /* At least a slice for every rank, see collective.c. */
+    size_t least = n * 64 > (32u << 10) ? n * 64 : 32u << 10;
+    r->slot_bytes = share((size_t)4 << 20, nranks, least, 256u << 10);
+    r->chunk_bytes = share((size_t)1 << 20, nranks, 8u << 10, 128u << 10);
     r->bytes = rank_area(nranks) + out_area(nranks) + in_area(nranks) +
-               (size_t)nranks * (2 * r->slot_bytes + LAB_P2P_BUFFERS * LAB_P2P_CHUNK);
+               n * (2 * r->slot_bytes + LAB_P2P_BUFFERS * r->chunk_bytes);
 }
 
 struct lab_rank_words *lab_region_rank(const struct lab_region *r, int rank)
@@ -86,7 +88,7 @@ char *lab_region_slot(const struct lab_region *r, int rank, unsigned parity)
 char *lab_region_p2p_buffer(const struct lab_region *r, int rank, unsigned index)
 {
     char *area = data_area(r) + 2 * (size_t)r->nranks * r->slot_bytes;
-    return area + ((size_t)rank * LAB_P2P_BUFFERS + index) * LAB_P2P_CHUNK;
+    return area + ((size_t)rank * LAB_P2P_BUFFERS + index) * r->chunk_bytes;
 }
 
 /* ---- The directory where ranks meet ---- */

@@ -14,8 +14,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LAB_P2P_CHUNK ((size_t)64 << 10)
-
 /* One per rank; written by that rank alone, but for bell and, in bell_ring, nothing else. */
 struct lab_rank_words {
     _Alignas(64) _Atomic uint32_t bell; /* futex word, incremented by whoever has news for this rank */
@@ -49,8 +47,9 @@ struct lab_lane_in {
 
 struct lab_region {
     int nranks;
-    size_t bytes;      /* of the mapping */
-    size_t slot_bytes; /* of one staging slot */
+    size_t bytes;       /* of the mapping */
+    size_t slot_bytes;  /* of one staging slot */
+    size_t chunk_bytes; /* of one staging buffer for messages */
     char *base;
     int fd;        /* open while ranks meet, else -1 */
     char name[64]; /* of the file, in the directory where ranks meet */
@@ -72,7 +71,7 @@ struct lab_lane_out *lab_region_out(const struct lab_region *region, int from, i
 struct lab_lane_in *lab_region_in(const struct lab_region *region, int from, int to);
 /* Staging slot of a rank for barriers of that parity. */
 char *lab_region_slot(const struct lab_region *region, int rank, unsigned parity);
-/* A sender's staging buffer of LAB_P2P_CHUNK bytes. */
+/* A sender's staging buffer for messages. */
 char *lab_region_p2p_buffer(const struct lab_region *region, int rank, unsigned index);
 
 #endif

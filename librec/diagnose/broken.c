@@ -21,11 +21,13 @@ void classify_failed(struct classify *c, const struct diag_wait *wait)
     diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
     c->blamed[op->proc] = (uint32_t)d->nfindings;
     const char *name = rec_result_name(op->op.result);
-    struct cause cause = {0};
-    diag_printf(&cause.why, "got %s from ", name ? name : "an error");
-    diag_say_op(&cause.why, &op->op);
-    summarize(c, f, wait, &cause, d->procs[op->proc].p);
-    free(cause.why.data);
+    struct diag_text t = {0};
+    diag_say_proc(&t, d->procs[op->proc].p);
+    diag_printf(&t, " got %s from ", name ? name : "an error");
+    diag_say_op(&t, &op->op);
+    diag_printf(&t, " while ");
+    classify_say_wait(c, &t, wait);
+    diag_summary(d, f, &t);
     diag_evidence_op(d, f, op, "was refused");
     uint32_t node = classify_node(d, wait);
     classify_reach(c, &node, 1);

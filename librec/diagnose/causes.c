@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Work that was followed by other work on its stream for so long has completed. */
+#define SETTLED_NS (NS_PER_S / 20)
+
 /* ---- one cause at one wait ---- */
 
 /* The last call that a process made, as far as the window tells. */
@@ -39,10 +42,39 @@ static void evidence_stack(struct diag *d, struct rec_finding *f, const struct r
 }
 
 /* Did this process go on calling NCCL long after the others came to the wait? */
-static bool classify_went_on(const struct diag *d, uint32_t proc, const struct diag_wait *wait)
+static bool went_on(const struct diag *d, uint32_t proc, const struct diag_wait *wait)
 {
     const struct diag_proc *p = &d->procs[proc];
-    return p->p->last_call_ns > wait->since + p->patience_ns;
+    return p->last_call_ns > wait->since + p->patience_ns;
+}
+
+bool classify_busy(const struct diag *d, uint32_t proc, const struct diag_wait *wait)
+{
+    const struct diag_proc *p = &d->procs[proc];
+    uint64_t patience = d->procs[d->ops[wait->op].proc].patience_ns;
+    return p->p->fate != REC_FATE_EXITED && p->last_call_ns && p->life_ns < p->last_call_ns + patience;
+}
+
+static bool last_on_its_stream(const struct diag *d, uint32_t index)
+{
+    const struct diag_op *op = &d->ops[index];
+    const struct diag_proc *p = &d->procs[op->proc];
+    for (uint32_t i = index + 1; i < p->first + p->count; i++)
+        if (d->ops[i].op.stream == op->op.stream && d->ops[i].match != DIAG_NONE &&
+            d->ops[i].op.enter_ns > op->op.enter_ns + SETTLED_NS)
+            return false;
+    return true;
+}
+
+/* May its last op wait for a member that left no trace? Then its silence says nothing. */
+bool classify_may_wait_for_unseen(const struct diag *d, uint32_t proc)
+{
+    const struct diag_proc *p = &d->procs[proc];
+    for (uint32_t i = p->first + p->count; i-- > p->first;)
+        if (d->ops[i].match != DIAG_NONE && d->ops[i].op.enter_ns + NS_PER_S > p->last_call_ns)
+            if (d->matches[d->ops[i].match].unseen && !(rec_kind_flags(d->ops[i].op.kind) & REC_KF_CREATE))
+                return last_on_its_stream(d, i);
+    return false;
 }
 
 static bool in_open_group(const struct diag *d, uint32_t proc)
@@ -98,19 +130,19 @@ static void cause_of_idle(struct classify *c, uint32_t proc, const struct diag_w
         diag_printf(&cause->why, " although it waits for nobody");
         return;
     }
-    if (classify_went_on(d, proc, wait)) {
+    if (went_on(d, proc, wait)) {
         cause->type = wait->kind == DIAG_WAIT_P2P ? REC_VERDICT_P2P_UNMATCHED : REC_VERDICT_RANK_NOT_JOINED;
         diag_printf(&cause->why, "went on with other calls until ");
-        diag_say_time(&cause->why, p->p->last_call_ns);
+        diag_say_time(&cause->why, p->last_call_ns);
         diag_printf(&cause->why, " and skipped it");
         return;
     }
     cause->type = REC_VERDICT_STUCK_OUTSIDE_NCCL;
     diag_printf(&cause->why, "made no NCCL call since ");
-    diag_say_time(&cause->why, p->p->last_call_ns ? p->p->last_call_ns : p->p->start_ns);
+    diag_say_time(&cause->why, p->last_call_ns ? p->last_call_ns : p->p->start_ns);
     if (in_open_group(d, proc))
         diag_printf(&cause->why, " (between ncclGroupStart and ncclGroupEnd)");
-    if (p->p->stall.why == REC_STALL_IDLE || p->life_ns - p->p->last_call_ns >= d->stall_ns)
+    if (p->p->stall.why == REC_STALL_IDLE || p->life_ns - p->last_call_ns >= d->stall_ns)
         cause->confidence = REC_CONF_CERTAIN;
 }
 
@@ -181,7 +213,7 @@ bool classify_only_few(struct classify *c, const struct diag_wait *wait, const s
         bool ended = proc->ended_well ||
                      (partners[i].member && partners[i].member->teardown.kind == REC_COMM_DESTROY) ||
                      (partners[i].member && partners[i].member->teardown.kind == REC_COMM_FINALIZE);
-        if (partners[i].reason == DIAG_ABSENT && !ended && !classify_went_on(c->d, partners[i].proc, wait))
+        if (partners[i].reason == DIAG_ABSENT && !ended && !went_on(c->d, partners[i].proc, wait))
             return false;
     }
     return true;

@@ -134,7 +134,11 @@ static void judge_idle(struct classify *c, const struct diag_wait *wait)
     size_t count = diag_partners(d, wait, &partners), kept = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t p = partners[i].proc;
-        if (d->edge_start[p] == d->edge_start[p + 1])
+        if (d->edge_start[p] != d->edge_start[p + 1] || classify_busy(d, p, wait))
+            continue;
+        if (classify_may_wait_for_unseen(d, p))
+            d->procs[p].suspect = true;
+        else
             partners[kept++] = partners[i];
     }
     for (size_t i = 0; i < kept; i++)
@@ -229,29 +233,49 @@ static void judge_knots(struct classify *c)
     free(size);
 }
 
+/* Did it stand still before it died, as when a watchdog ends a job that hangs already? */
+static bool died_waiting(const struct diag_proc *proc)
+{
+    return proc->waits || (proc->last_call_ns && proc->dead_ns > proc->last_call_ns + proc->patience_ns);
+}
+
+static void tell_dead(struct diag *d, uint32_t index)
+{
+    const struct diag_proc *proc = &d->procs[index];
+    bool waiting = died_waiting(proc);
+    struct rec_finding *f =
+        diag_finding(d, REC_VERDICT_PROCESS_DEAD, proc->p->damaged ? REC_CONF_POSSIBLE : REC_CONF_CERTAIN,
+                     waiting ? DIAG_TIER_CONSEQUENCE : DIAG_TIER_ROOT, proc->dead_ns);
+    if (!f)
+        return;
+    diag_blame(d, f, waiting ? DIAG_VICTIM : DIAG_CULPRIT, proc->p->rank);
+    struct diag_text t = {0};
+    diag_say_proc(&t, proc->p);
+    diag_printf(&t, " ");
+    diag_say_end(&t, proc->p);
+    diag_printf(&t, waiting ? ", after it had stood still since "
+                            : " while the others lived on; its last call was at ");
+    diag_say_time(&t, proc->last_call_ns);
+    diag_summary(d, f, &t);
+    const struct diag_op *last = NULL;
+    for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
+        if (d->ops[i].match != DIAG_NONE)
+            last = &d->ops[i];
+    if (last) {
+        f->comm = last->member->comm;
+        f->seq = last->op.seq;
+        f->op = last->op;
+        diag_evidence_op(d, f, last, "last called");
+    }
+    diag_evidence_end(d, f, proc->p);
+}
+
 static void judge_dead(struct classify *c)
 {
     struct diag *d = c->d;
-    for (uint32_t i = 0; i < d->nprocs && !d->oom && d->nfindings < FINDINGS_MAX; i++) {
-        const struct diag_proc *proc = &d->procs[i];
-        if (!proc->early_dead || c->blamed[i])
-            continue;
-        struct rec_finding *f =
-            diag_finding(d, REC_VERDICT_PROCESS_DEAD, REC_CONF_CERTAIN,
-                         proc->waits ? DIAG_TIER_CONSEQUENCE : DIAG_TIER_ROOT, proc->dead_ns);
-        if (!f)
-            return;
-        diag_blame(d, f, DIAG_CULPRIT, proc->p->rank);
-        c->blamed[i] = (uint32_t)d->nfindings;
-        struct diag_text t = {0};
-        diag_say_proc(&t, proc->p);
-        diag_printf(&t, " ");
-        diag_say_end(&t, proc->p);
-        diag_printf(&t, proc->waits ? ", after it had waited for others" : " while the others lived on");
-        diag_summary(d, f, &t);
-        evidence_last(d, f, i);
-        diag_evidence_end(d, f, proc->p);
-    }
+    for (uint32_t i = 0; i < d->nprocs && !d->oom && d->nfindings < FINDINGS_MAX; i++)
+        if (d->procs[i].early_dead && !c->blamed[i])
+            tell_dead(d, i);
 }
 
 void diag_classify(struct diag *d)

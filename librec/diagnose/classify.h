@@ -40,6 +40,14 @@ bool classify_only_few(struct classify *c, const struct diag_wait *wait, const s
 void classify_few(struct classify *c, const struct diag_wait *wait);
 void classify_more_victims(struct classify *c, const struct diag_wait *wait, uint32_t finding);
 
+/*
+ * Still at work when the recording ended, measured by the patience of those who wait: what it
+ * has not done yet it may have done next.
+ */
+bool classify_busy(const struct diag *d, uint32_t proc, const struct diag_wait *wait);
+/* May its last op wait for a member that left no trace? Then its silence says nothing. */
+bool classify_may_wait_for_unseen(const struct diag *d, uint32_t proc);
+
 /* ---- broken.c ---- */
 
 void classify_failed(struct classify *c, const struct diag_wait *wait);

@@ -120,9 +120,11 @@ struct diag_proc {
     const struct rec_process *p;
     uint32_t first, count; /* its ops */
     uint64_t life_ns;      /* last sign of life; now for a living process */
+    uint64_t last_call_ns; /* when an NCCL call last began or returned; 0 */
     uint64_t patience_ns;  /* silence longer than this is no rhythm of this process any more */
     bool early_dead;       /* died while the others lived on */
     uint64_t dead_ns;
+    bool suspect;      /* others wait for it, but it may wait for somebody without a trace */
     bool ended_well;   /* exit status 0 */
     bool whole;        /* the window holds everything it did */
     uint64_t graph_ns; /* last launch of a graph */
@@ -145,7 +147,7 @@ enum diag_never {
     DIAG_NEVER_NO = 0,
     DIAG_NEVER_MISMATCH, /* what was posted does not fit */
     DIAG_NEVER_FAILED,   /* the call returned an error there */
-    DIAG_NEVER_DEAD,
+    DIAG_NEVER_DEAD,     /* died, and that is what most of the waiting was for */
     DIAG_NEVER_EXITED,
     DIAG_NEVER_TEARDOWN, /* the communicator was destroyed there before this op */
     DIAG_NEVER_LEFT_OUT, /* P2P: the peer took part in the exchange without this message */
@@ -227,7 +229,7 @@ struct diag {
     size_t nfindings, findings_cap;
     uint64_t *onsets; /* beside findings */
     size_t onsets_cap;
-    int *tiers; /* beside findings: 0 root, 1 other fault, 2 consequence, 3 note */
+    int *tiers; /* beside findings: enum diag_tier */
     size_t tiers_cap;
 };
 
@@ -326,6 +328,7 @@ void diag_classify(struct diag *d);
 
 /* ---- finding.c ---- */
 
+/* Consequences name their ranks as victims, never as culprits. */
 enum diag_tier { DIAG_TIER_ROOT, DIAG_TIER_FAULT, DIAG_TIER_CONSEQUENCE, DIAG_TIER_NOTE };
 /* A new finding; NULL without memory. Valid until the next one is added. */
 struct rec_finding *diag_finding(struct diag *d, enum rec_verdict_type type, enum rec_confidence confidence,

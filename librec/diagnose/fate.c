@@ -153,7 +153,28 @@ static void say_failure(struct diag_text *t, const struct diag *d, const struct 
     diag_say_time(t, failure_ns(op));
 }
 
-/* One finding for the first failure of the job; what failed later is listed under it. */
+/* Is there a cause that came before this failure, or one that this failure explains? */
+static uint64_t earlier_cause(const struct diag *d, const struct diag_op *op, bool *explained)
+{
+    uint64_t onset = failure_ns(op);
+    int32_t rank = d->procs[op->proc].p->rank;
+    *explained = false;
+    for (size_t i = 0; i < d->nfindings; i++) {
+        if (d->tiers[i] != DIAG_TIER_ROOT)
+            continue;
+        bool same = d->findings[i].nculprits == 1 && d->findings[i].culprits[0] == rank;
+        bool left = d->findings[i].type == REC_VERDICT_RANK_NOT_JOINED;
+        *explained = *explained || (same && left);
+        if (d->onsets[i] < onset)
+            onset = d->onsets[i];
+    }
+    return onset;
+}
+
+/*
+ * One finding for the first failure of the job; what failed later is listed under it. A
+ * failure that follows a cause is its consequence; one after which its rank left explains why.
+ */
 void diag_failures(struct diag *d)
 {
     uint32_t first = DIAG_NONE;
@@ -167,8 +188,15 @@ void diag_failures(struct diag *d)
     if (first == DIAG_NONE || all_well)
         return;
     const struct diag_op *op = &d->ops[first];
-    struct rec_finding *f =
-        diag_finding(d, REC_VERDICT_COMM_FAILED, REC_CONF_LIKELY, DIAG_TIER_FAULT, failure_ns(op));
+    for (size_t i = 0; i < d->nfindings; i++)
+        if (d->findings[i].type == REC_VERDICT_COMM_FAILED)
+            return;
+    bool explained;
+    uint64_t cause = earlier_cause(d, op, &explained);
+    bool root = explained || cause == failure_ns(op);
+    struct rec_finding *f = diag_finding(d, REC_VERDICT_COMM_FAILED, REC_CONF_LIKELY,
+                                         root ? DIAG_TIER_ROOT : DIAG_TIER_CONSEQUENCE,
+                                         explained && cause ? cause - 1 : failure_ns(op));
     if (!f)
         return;
     struct diag_text t = {0};
@@ -177,7 +205,7 @@ void diag_failures(struct diag *d)
     f->comm = op->member ? op->member->comm : NULL;
     f->op = op->op;
     f->seq = op->op.kind == REC_COMM_GET_ASYNC_ERROR || !op->member ? UINT64_MAX : op->op.seq;
-    diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
+    diag_blame(d, f, root ? DIAG_CULPRIT : DIAG_VICTIM, d->procs[op->proc].p->rank);
     uint32_t shown = 0;
     for (uint32_t i = 0; i < d->nops && shown < 8; i++) {
         const struct diag_op *other = &d->ops[i];

@@ -12,6 +12,8 @@
 #define WINDOW_MIN     256u
 #define WINDOW_MAX     8192u
 #define PATIENCE_FLOOR (NS_PER_S * 3 / 2)
+#define PATIENCE_FIRST (NS_PER_S * 2) /* while there is no rhythm yet */
+#define PAUSES_MIN     3
 #define ABORT_SLACK    (NS_PER_S / 2)
 
 uint32_t diag_member_id(const struct diag *d, const struct rec_member *member)
@@ -138,25 +140,32 @@ static int launch_order(const void *a, const void *b)
     return x->ordinal < y->ordinal ? -1 : x->ordinal > y->ordinal;
 }
 
+/*
+ * How long may a process be silent before that means something? The longest pause it made so
+ * far, several times over. A living job has the time to wait for certainty.
+ */
 static void measure_rhythm(struct diag *d, struct diag_proc *proc)
 {
     uint64_t longest = 0;
+    uint32_t pauses = 0;
     for (uint32_t i = proc->first + 1; i < proc->first + proc->count; i++) {
         const struct rec_op *before = &d->ops[i - 1].op, *op = &d->ops[i].op;
         /* Setting up takes its time once, and an end is no rhythm. */
         if (rec_kind_flags(before->kind) & REC_KF_CREATE || rec_kind_flags(op->kind) & REC_KF_TEARDOWN)
             continue;
+        pauses++;
         if (op->enter_ns > before->enter_ns && op->enter_ns - before->enter_ns > longest)
             longest = op->enter_ns - before->enter_ns;
     }
-    proc->patience_ns = longest * 5 > PATIENCE_FLOOR ? longest * 5 : PATIENCE_FLOOR;
-    if (proc->patience_ns > d->stall_ns)
+    uint64_t floor = pauses < PAUSES_MIN ? PATIENCE_FIRST : PATIENCE_FLOOR;
+    proc->patience_ns = longest * 5 > floor ? longest * 5 : floor;
+    if (proc->patience_ns > d->stall_ns || proc->p->fate == REC_FATE_ALIVE)
         proc->patience_ns = d->stall_ns;
     /* The recorder was told what counts as a stall, and saw one. */
-    const struct rec_stall *stall = &proc->p->stall;
-    if (stall->why && proc->p->stall_ns > proc->p->last_call_ns && proc->p->stall_ns > stall->since_ns &&
-        proc->p->stall_ns - stall->since_ns < proc->patience_ns)
-        proc->patience_ns = proc->p->stall_ns - stall->since_ns;
+    const struct rec_process *p = proc->p;
+    if (p->stall.why && p->stall_ns > p->last_call_ns && p->stall_ns > p->stall.since_ns &&
+        p->stall_ns - p->stall.since_ns < proc->patience_ns)
+        proc->patience_ns = p->stall_ns - p->stall.since_ns;
 }
 
 static enum rec_code load_process(struct diag *d, uint32_t proc, struct window *window)
@@ -248,6 +257,7 @@ static bool make_tables(struct diag *d)
         return false;
     for (uint32_t i = 0; i < d->nprocs; i++) {
         d->procs[i].p = processes[i];
+        d->procs[i].last_call_ns = processes[i]->last_call_ns;
         d->procs[i].life_ns = processes[i]->fate == REC_FATE_ALIVE ? d->now_ns : processes[i]->last_ns;
         if (processes[i]->rank < 0)
             continue;

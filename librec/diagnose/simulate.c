@@ -122,7 +122,8 @@ static void count_partners(struct diag *d, struct diag_match *m)
         struct rec_member *peer = diag_member_at(m->comm, send ? m->dst : m->src);
         if (!peer)
             m->unseen = 1;
-        else if (diag_pair_next(d, peer, send ? m->src : m->dst, !send) > m->seq)
+        else if (peer->lost || peer->process->rotated || peer->process->damaged ||
+                 diag_pair_next(d, peer, send ? m->src : m->dst, !send) > m->seq)
             m->assumed = 1;
         else
             m->absent = 1;

@@ -94,9 +94,8 @@ static void report_missing(struct diag *d, const int32_t *missing, size_t count,
 
 static bool stands_still(const struct diag_proc *proc)
 {
-    const struct rec_process *p = proc->p;
-    return p->fate != REC_FATE_EXITED && p->last_call_ns && proc->life_ns > p->last_call_ns &&
-           proc->life_ns - p->last_call_ns >= proc->patience_ns;
+    return proc->p->fate != REC_FATE_EXITED && proc->last_call_ns && proc->life_ns > proc->last_call_ns &&
+           proc->life_ns - proc->last_call_ns >= proc->patience_ns;
 }
 
 /* Healthy or inconclusive; true when healthy. */
@@ -109,8 +108,8 @@ static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
         if (!stands_still(&d->procs[i]))
             continue;
         still++;
-        if (d->procs[i].p->last_call_ns > last) {
-            last = d->procs[i].p->last_call_ns;
+        if (d->procs[i].last_call_ns > last) {
+            last = d->procs[i].last_call_ns;
             sample = &d->procs[i];
         }
     }
@@ -129,12 +128,16 @@ static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
         return false;
     for (size_t i = 0; i < nmissing; i++)
         diag_blame(d, f, DIAG_SUSPECT, missing[i]);
+    for (size_t i = 0; i < d->nprocs; i++)
+        if (d->procs[i].suspect)
+            diag_blame(d, f, DIAG_SUSPECT, d->procs[i].p->rank);
+    diag_sort_ranks(f->suspects, &f->nsuspects);
     diag_printf(&t, "%zu of %zu processes made no NCCL call since ", still, d->nprocs);
     diag_say_time(&t, last);
     if (nmissing) {
-        diag_printf(&t, ", and all recorded calls match: what is awaited may be ");
+        diag_printf(&t, "; who is awaited may be ");
         diag_say_ranks(&t, missing, nmissing);
-        diag_printf(&t, ", whose trace is missing");
+        diag_printf(&t, ", whose trace is missing: nothing recorded shows it");
     } else {
         diag_printf(&t, ", but all recorded calls match: nothing shows who is late");
     }
@@ -148,7 +151,6 @@ static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
 
 struct place {
     int tier;
-    bool fault;
     uint64_t onset;
     uint32_t index;
 };
@@ -187,27 +189,27 @@ static struct rec_verdict *conclude(struct diag *d)
         return NULL;
     }
     for (uint32_t i = 0; i < d->nfindings; i++)
-        places[i] = (struct place){d->tiers[i], types[d->findings[i].type].fault != 0, d->onsets[i], i};
+        places[i] = (struct place){d->tiers[i], d->onsets[i], i};
     qsort(places, d->nfindings, sizeof *places, by_importance);
-    for (size_t i = 0; i < d->nfindings; i++)
+    verdict->status = REC_STATUS_HEALTHY;
+    for (size_t i = 0; i < d->nfindings; i++) {
         sorted[i] = d->findings[places[i].index];
+        if (types[sorted[i].type].fault && places[i].tier < DIAG_TIER_CONSEQUENCE)
+            verdict->status = REC_STATUS_FAULT;
+        else if (sorted[i].type == REC_VERDICT_INCONCLUSIVE && verdict->status != REC_STATUS_FAULT)
+            verdict->status = REC_STATUS_INCONCLUSIVE;
+    }
     free(places);
     verdict->findings = sorted;
     verdict->nfindings = d->nfindings;
     d->nfindings = 0;
-    verdict->status = REC_STATUS_HEALTHY;
-    for (size_t i = verdict->nfindings; i-- > 0;)
-        if (types[sorted[i].type].fault)
-            verdict->status = REC_STATUS_FAULT;
-        else if (sorted[i].type == REC_VERDICT_INCONCLUSIVE && verdict->status != REC_STATUS_FAULT)
-            verdict->status = REC_STATUS_INCONCLUSIVE;
     return verdict;
 }
 
 static bool any_fault(const struct diag *d)
 {
     for (size_t i = 0; i < d->nfindings; i++)
-        if (types[d->findings[i].type].fault)
+        if (types[d->findings[i].type].fault && d->tiers[i] < DIAG_TIER_CONSEQUENCE)
             return true;
     return false;
 }

@@ -138,6 +138,17 @@ static bool tore_down_before(const struct diag *d, const struct diag_wait *wait,
     return !abort || teardown->enter_ns < wait->since + d->procs[d->ops[wait->op].proc].patience_ns;
 }
 
+/* Had the others waited longer before the death than after it, the death would not be what they waited for.
+ */
+static bool mostly_for_the_dead(const struct diag *d, const struct diag_wait *wait,
+                                const struct diag_proc *dead)
+{
+    const struct diag_proc *waiter = &d->procs[d->ops[wait->op].proc];
+    if (dead->dead_ns <= wait->since + waiter->patience_ns)
+        return true;
+    return waiter->life_ns > dead->dead_ns && waiter->life_ns - dead->dead_ns > dead->dead_ns - wait->since;
+}
+
 static enum diag_never never_joins(const struct diag *d, const struct diag_wait *wait,
                                    const struct diag_partner *partner)
 {
@@ -146,7 +157,7 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
         return DIAG_NEVER_NO;
     if (wait->kind == DIAG_WAIT_P2P && left_out(d, wait, partner->proc))
         return DIAG_NEVER_LEFT_OUT;
-    if (proc->early_dead && !proc->waits)
+    if (proc->early_dead && !proc->waits && mostly_for_the_dead(d, wait, proc))
         return DIAG_NEVER_DEAD;
     if (wait->kind != DIAG_WAIT_TEARDOWN && partner->member && tore_down_before(d, wait, partner->member) &&
         !proc->works)

@@ -1,0 +1,166 @@
+/*
+ * Writes that fail in every way: short, interrupted, torn, refused, with and without the
+ * possibility to truncate. pwrite and ftruncate are replaced by ones that fail at random.
+ * Whatever happens, each op is in the file or told as lost, exactly once.
+ */
+#include "support.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static struct {
+    bool on;
+    bool truncate_fails;
+    uint64_t random;
+    uint64_t faults;
+} plan;
+
+ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
+{
+    static const int errors[] = {ENOSPC, EIO, EDQUOT, EBADF};
+    if (plan.on) {
+        uint64_t r = synth_draw(&plan.random);
+        switch (r % 16) {
+        case 0:
+            plan.faults++;
+            errno = errors[r >> 8 & 3];
+            return -1;
+        case 1:
+            errno = EINTR;
+            return -1;
+        case 2:
+            plan.faults++;
+            return 0;
+        case 3:
+        case 4:
+        case 5:
+            bytes = 1 + (r >> 16) % bytes; /* the rest fails or succeeds later */
+            break;
+        }
+    }
+    return syscall(SYS_pwrite64, fd, data, bytes, offset);
+}
+
+int ftruncate(int fd, off_t size)
+{
+    if (plan.on && plan.truncate_fails) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_ftruncate, fd, size);
+}
+
+#define THREADS   3
+#define OPS       60000
+#define TOTAL_OPS (THREADS * OPS)
+
+/* Ops of several threads in runs, a flush now and then. */
+static void write_threads(struct rec_writer *writer, uint64_t seed)
+{
+    struct rec_op ops[50];
+    uint64_t next[THREADS] = {0}, random = seed;
+    for (uint64_t done = 0; done < TOTAL_OPS;) {
+        uint64_t thread = synth_draw(&random) % THREADS;
+        size_t n = 1 + synth_draw(&random) % 50;
+        if (n > OPS - next[thread])
+            n = OPS - next[thread];
+        if (n == 0)
+            continue;
+        for (size_t i = 0; i < n; i++) {
+            synth_any_op(&random, &ops[i]);
+            ops[i].thread = (uint32_t)thread;
+            ops[i].ordinal = next[thread]++;
+        }
+        rec_writer_ops(writer, ops, n);
+        done += n;
+        if (synth_draw(&random) % 8 == 0)
+            (void)rec_writer_flush(writer, NULL);
+    }
+}
+
+/* Marks ordinals first … first+count-1 of a thread; each may be marked once. */
+static void mark(uint8_t *seen, uint64_t thread, uint64_t first, uint64_t count)
+{
+    assert_in_range(thread, 0, THREADS - 1);
+    for (uint64_t i = first; i < first + count; i++) {
+        assert_in_range(i, 0, OPS - 1);
+        assert_int_equal(seen[thread * OPS + i], 0);
+        seen[thread * OPS + i] = 1;
+    }
+}
+
+static void run(struct fixture *f, uint64_t seed, bool truncate_fails)
+{
+    struct rec_writer_status status;
+    struct rec_error err;
+    fixture_open(f, "faults", NULL);
+    plan.random = seed;
+    plan.truncate_fails = truncate_fails;
+    plan.faults = 0;
+    plan.on = true;
+    write_threads(f->writer, seed);
+    plan.on = false;
+    assert_true(plan.faults > 10);
+    assert_int_equal(rec_writer_close(f->writer, &err), REC_OK);
+    rec_writer_status(f->writer, &status);
+    assert_int_equal(status.ops + status.lost_ops, TOTAL_OPS);
+    assert_true(status.ops > 0 && status.lost_ops > 0);
+
+    struct bytes bytes = fixture_read(f, "faults.frec");
+    uint8_t *seen = calloc(TOTAL_OPS, 1);
+    struct rec_reader *reader;
+    struct rec_event event;
+    struct rec_reader_stats stats;
+    uint64_t ops = 0, lost = 0;
+    assert_non_null(seen);
+    assert_int_equal(rec_reader_open_memory(bytes.data, bytes.size, "faults", &reader, NULL), REC_OK);
+    while (rec_reader_next(reader, &event, NULL) == REC_OK) {
+        if (event.type == REC_EV_OP) {
+            mark(seen, event.u.op.thread, event.u.op.ordinal, 1);
+            ops++;
+        } else if (event.type == REC_EV_LOSS) {
+            assert_int_equal(event.u.loss.why, REC_LOSS_WRITE);
+            mark(seen, event.u.loss.thread, event.u.loss.first_ordinal, event.u.loss.count);
+            lost += event.u.loss.count;
+        }
+    }
+    rec_reader_stats(reader, &stats);
+    assert_int_equal(ops, status.ops);
+    assert_int_equal(lost, status.lost_ops);
+    assert_int_equal(stats.damages, 0);
+    if (!truncate_fails) {
+        assert_true(stats.closed);
+        assert_int_equal(stats.file_bytes, status.file_bytes);
+    }
+    rec_reader_close(reader);
+    free(seen);
+    free(bytes.data);
+    char path[512];
+    snprintf(path, sizeof(path), "%s/faults.frec", f->dir);
+    unlink(path);
+}
+
+static void test_faults(void **state)
+{
+    for (uint64_t seed = 1; seed <= 10; seed++)
+        run(*state, seed, false);
+}
+
+static void test_faults_without_truncation(void **state)
+{
+    for (uint64_t seed = 1; seed <= 10; seed++)
+        run(*state, seed, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_faults, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_faults_without_truncation, fixture_setup, fixture_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

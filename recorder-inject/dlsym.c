@@ -4,12 +4,32 @@
  *
  * dlsym is asked by its caller's address what RTLD_NEXT and RTLD_DEFAULT mean, so it is entered by
  * a jump: this file is compiled with optimisation and without sanitizers, always (meson.build).
+ * It is also entered before anything is initialised, by sanitizers and allocators for instance:
+ * until it knows that the question is about NCCL it calls nothing but dlvsym, once.
  * dlvsym is left alone: NCCL's functions have no versions.
  */
 #include "inject.h"
 
 #include <dlfcn.h>
 #include <string.h>
+
+/* libc's dlsym, or that of another interposer behind us. */
+real_dlsym_fn *real_dlsym_address(void)
+{
+    static _Atomic(real_dlsym_fn *) known;
+    /* Since glibc 2.34 in libc, before in libdl: x86-64 began with 2.2.5, AArch64 with 2.17. */
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
+    real_dlsym_fn *function = atomic_load_explicit(&known, memory_order_relaxed);
+    for (size_t i = 0; !function && i < sizeof(versions) / sizeof(versions[0]); i++)
+        function = (real_dlsym_fn *)(uintptr_t)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    atomic_store_explicit(&known, function, memory_order_relaxed);
+    return function;
+}
+
+void *real_dlsym(void *handle, const char *name)
+{
+    return real_dlsym_address()(handle, name);
+}
 
 static int find_api(const char *name)
 {
@@ -40,7 +60,7 @@ static void *by_handle(void *handle, const char *name, int api)
 
 PUBLIC void *dlsym(void *restrict handle, const char *restrict name)
 {
-    if (likely(strncmp(name, "nccl", 4) != 0) || handle == RTLD_NEXT)
+    if (likely(name[0] != 'n' || name[1] != 'c' || name[2] != 'c' || name[3] != 'l') || handle == RTLD_NEXT)
         return real_dlsym_address()(handle, name);
     int api = find_api(name);
     if (api < 0)

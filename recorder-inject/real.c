@@ -27,24 +27,6 @@ static struct copy {
     _Atomic(void *) handle;
 } copies[REAL_COPIES];
 
-/* libc's dlsym, or that of another interposer behind us; dlsym.c has taken its name here. */
-void *real_dlsym(void *handle, const char *name)
-{
-    return real_dlsym_address()(handle, name);
-}
-
-real_dlsym_fn *real_dlsym_address(void)
-{
-    static _Atomic(real_dlsym_fn *) known;
-    /* Since glibc 2.34 in libc, before in libdl: x86-64 began with 2.2.5, AArch64 with 2.17. */
-    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
-    real_dlsym_fn *function = atomic_load_explicit(&known, memory_order_relaxed);
-    for (size_t i = 0; !function && i < sizeof(versions) / sizeof(versions[0]); i++)
-        function = (real_dlsym_fn *)(uintptr_t)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
-    atomic_store_explicit(&known, function, memory_order_relaxed);
-    return function;
-}
-
 static uintptr_t base_of(const void *address)
 {
     Dl_info info;

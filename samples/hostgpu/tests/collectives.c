@@ -123,11 +123,20 @@ static bool is_float(ncclDataType_t type)
     return type >= ncclFloat16;
 }
 
+static union element quarters[ncclNumTypes][17];
+
+static void make_quarters(void)
+{
+    for (int type = ncclFloat16; type < ncclNumTypes; type++)
+        for (int q = 0; q < 17; q++)
+            quarters[type][q] = from_float((ncclDataType_t)type, (double)(q - 8) / 4);
+}
+
 static union element input(ncclDataType_t type, int rank, size_t i)
 {
     uint64_t h = mix((uint64_t)rank * 1000003 + i + 1);
     if (is_float(type))
-        return from_float(type, (double)((int)(h % 17) - 8) / 4);
+        return quarters[type][h % 17];
     return (union element){.u64 = h};
 }
 
@@ -416,6 +425,7 @@ static void one_rank(const struct rank_context *context)
     make_table(&bfloats);
     make_table(&e4m3s);
     make_table(&e5m2s);
+    make_quarters();
     for (int type = 0; type < ncclNumTypes; type++)
         for (int redop = 0; redop < REDOPS; redop++)
             for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)

@@ -80,6 +80,17 @@ static void split_waits(const struct rank_context *context)
     ncclCommSplit(world, 0, 0, &child, NULL);
 }
 
+static void finalize(const struct rank_context *context)
+{
+    const char *barrier = context->argument;
+    setenv("HOSTGPU_FINALIZE_BARRIER", barrier, 1);
+    ncclComm_t world = rank_comm(context);
+    if (context->rank == 0)
+        sleep_s(60);
+    CHECK_NCCL(ncclCommFinalize(world));
+    CHECK_NCCL(ncclCommDestroy(world));
+}
+
 static void shrink(const struct rank_context *context)
 {
     int me = context->rank, excluded[] = {1};
@@ -393,6 +404,10 @@ int main(void)
     struct rank_set set;
     ranks_start(&set, 3, split_waits, NULL);
     CHECK(ranks_still_running(&set, 0.5) == 3);
+    ranks_start(&set, 3, finalize, "1");
+    CHECK(ranks_still_running(&set, 0.5) == 3);
+    ranks_start(&set, 3, finalize, "0");
+    CHECK(ranks_still_running(&set, 0.5) == 1);
     ranks_run(4, shrink, NULL);
     ranks_run(3, revoke_all, NULL);
     ranks_run(4, scalable, NULL);

@@ -196,12 +196,13 @@ struct region {
     char frec_dir[REC_LIVE_PATH_BYTES];
 };
 
-/* Reads who wrote a region; false when it cannot be read. */
-static bool region_read(const char *path, struct region *region)
+/* Reads who wrote a region. */
+static enum rec_code region_read(const char *path, struct region *region, struct rec_error *err)
 {
     struct rec_live live;
-    if (rec_live_map(path, false, &live, NULL) != REC_OK)
-        return false;
+    enum rec_code code = rec_live_map(path, false, &live, err);
+    if (code != REC_OK)
+        return code;
     char text[REC_LIVE_META_BYTES] = "";
     if (atomic_load_explicit(&live.header->meta_bytes, memory_order_acquire) > 0)
         copy_field(text, sizeof(text), live.header->meta, sizeof(live.header->meta));
@@ -215,7 +216,8 @@ static bool region_read(const char *path, struct region *region)
     copy_field(region->meta.boot_id, sizeof(region->meta.boot_id), live.header->boot_id,
                sizeof(live.header->boot_id));
     rec_live_unmap(&live);
-    return region->meta.proc_uid != 0;
+    return region->meta.proc_uid ? REC_OK
+                                 : rec_error_set(err, REC_ERR_FORMAT, path, 0, "the region names no process");
 }
 
 static enum rec_code attach_region(struct finder *f, const char *path, const struct region *region)
@@ -237,8 +239,9 @@ static enum rec_code take_region(struct finder *f, const char *path, void *arg)
 {
     const struct places *places = arg;
     struct region region;
-    if (!region_read(path, &region))
-        return REC_OK; /* somebody else's affair, or gone meanwhile */
+    enum rec_code code = region_read(path, &region, f->err);
+    if (code != REC_OK) /* somebody else's affair, or gone meanwhile */
+        return code == REC_ERR_NOMEM ? code : REC_OK;
     if (job_map_get(&f->sources->by_uid, region.meta.proc_uid) != JOB_MAP_NONE)
         return attach_region(f, path, &region);
     char *real = realpath(region.frec_dir, NULL);
@@ -252,15 +255,9 @@ static enum rec_code take_region(struct finder *f, const char *path, void *arg)
 
 static enum rec_code take_live_argument(struct finder *f, const char *path)
 {
-    struct rec_live live;
-    enum rec_code code = rec_live_map(path, false, &live, f->err);
-    if (code != REC_OK)
-        return code;
-    rec_live_unmap(&live);
     struct region region;
-    if (!region_read(path, &region))
-        return rec_error_set(f->err, REC_ERR_FORMAT, path, 0, "the region names no process");
-    return attach_region(f, path, &region);
+    enum rec_code code = region_read(path, &region, f->err);
+    return code == REC_OK ? attach_region(f, path, &region) : code;
 }
 
 /* One file named by the user stands for its process: the other parts beside it belong to it. */
@@ -312,7 +309,10 @@ static enum rec_code take_named_regions(struct finder *f)
         if (source->live || !source->named_live || boot_id[0] == '\0' ||
             strcmp(source->meta.boot_id, boot_id) != 0)
             continue;
-        if (!region_read(source->named_live, &region) || region.meta.proc_uid != source->proc_uid)
+        enum rec_code code = region_read(source->named_live, &region, f->err);
+        if (code == REC_ERR_NOMEM)
+            return code;
+        if (code != REC_OK || region.meta.proc_uid != source->proc_uid)
             continue;
         source->live = source->named_live;
         source->named_live = NULL;

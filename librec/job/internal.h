@@ -207,6 +207,7 @@ struct job_process {
     uint32_t files_read, files_salvaged, files_unreadable;
     bool live_read;
     bool comms_left_out;
+    bool no_memory; /* something could not be kept: loading fails */
     bool live_alive;
     struct job_lines warnings;
     uint32_t group; /* job number while grouping */

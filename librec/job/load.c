@@ -32,6 +32,7 @@ static struct job_member *member_of(struct job_process *process, uint32_t comm_i
         !job_grow(&process->members, &process->members_room, process->nmembers + 1, sizeof(void *)) ||
         !job_map_put(&process->member_ids, comm_id, (uint32_t)process->nmembers)) {
         free(member);
+        process->no_memory = true;
         return NULL;
     }
     process->members[process->nmembers++] = &member->pub;
@@ -78,8 +79,10 @@ static void take_checkpoint(struct job_process *process, const struct rec_checkp
         if (window - member->pub.nwindows >= JOB_MAX_WINDOWS - process->windows)
             return; /* absurd, or more than we keep: such windows stay unknown */
         size_t need = (size_t)window + 1;
-        if (!job_grow(&member->words, &member->windows_room, need, sizeof(*member->words)))
+        if (!job_grow(&member->words, &member->windows_room, need, sizeof(*member->words))) {
+            process->no_memory = true;
             return;
+        }
         memset(&member->words[member->pub.nwindows], 0,
                (need - member->pub.nwindows) * sizeof(*member->words));
         process->windows += need - member->pub.nwindows;
@@ -128,11 +131,14 @@ struct job_thread *job_process_thread(struct job_process *process, uint32_t id, 
         process->last_thread = at;
     if (at != JOB_MAP_NONE)
         return &process->threads[at];
-    if (!create || id == REC_ID_NONE || process->nthreads >= JOB_MAX_THREADS ||
-        !job_grow(&process->threads, &process->threads_room, process->nthreads + 1,
-                  sizeof(*process->threads)) ||
-        !job_map_put(&process->thread_ids, id, (uint32_t)process->nthreads))
+    if (!create || id == REC_ID_NONE || process->nthreads >= JOB_MAX_THREADS)
         return NULL;
+    if (!job_grow(&process->threads, &process->threads_room, process->nthreads + 1,
+                  sizeof(*process->threads)) ||
+        !job_map_put(&process->thread_ids, id, (uint32_t)process->nthreads)) {
+        process->no_memory = true;
+        return NULL;
+    }
     struct job_thread *thread = &process->threads[process->nthreads++];
     *thread = (struct job_thread){.id = id, .def = {.id = id, .tid = -1}};
     return thread;
@@ -248,8 +254,10 @@ static void take_open(struct job_process *process, const struct rec_op *ops, uin
 {
     if (count > JOB_MAX_OPEN)
         count = JOB_MAX_OPEN;
-    if (!job_grow(&process->open, &process->open_room, count, sizeof(*process->open)))
+    if (!job_grow(&process->open, &process->open_room, count, sizeof(*process->open))) {
+        process->no_memory = true;
         return;
+    }
     if (count)
         memcpy(process->open, ops, count * sizeof(*ops));
     process->nopen = count;
@@ -331,8 +339,10 @@ static void take_stall(struct job_process *process, uint64_t time_ns, const stru
         return;
     char *memory = malloc(stall->nthreads * sizeof(*stall->threads) + frames * sizeof(struct rec_frame) +
                           stall->nmodules * sizeof(char *) + text_bytes(stall->modules, stall->nmodules) + 1);
-    if (!memory)
+    if (!memory) {
+        process->no_memory = true;
         return;
+    }
     struct rec_stall_thread *threads = (struct rec_stall_thread *)(void *)memory;
     struct rec_frame *frame = (struct rec_frame *)(void *)(threads + stall->nthreads);
     for (uint32_t i = 0; i < stall->nthreads; i++) {
@@ -355,8 +365,10 @@ static void take_end(struct job_process *process, uint64_t time_ns, const struct
 {
     char *memory = malloc(end->nframes * sizeof(struct rec_frame) + end->nmodules * sizeof(char *) +
                           text_bytes(end->modules, end->nmodules) + 1);
-    if (!memory)
+    if (!memory) {
+        process->no_memory = true;
         return;
+    }
     struct rec_frame *frames = (struct rec_frame *)(void *)memory;
     if (end->nframes)
         memcpy(frames, end->frames, end->nframes * sizeof(*frames));
@@ -376,19 +388,25 @@ static void take_stream(struct job_process *process, const struct rec_stream_def
         process->streams[at] = *def;
         return;
     }
-    if (process->nstreams < JOB_MAX_STREAMS &&
-        job_grow(&process->streams, &process->streams_room, process->nstreams + 1,
+    if (process->nstreams >= JOB_MAX_STREAMS)
+        return;
+    if (job_grow(&process->streams, &process->streams_room, process->nstreams + 1,
                  sizeof(*process->streams)) &&
         job_map_put(&process->stream_ids, def->id, (uint32_t)process->nstreams))
         process->streams[process->nstreams++] = *def;
+    else
+        process->no_memory = true;
 }
 
 static void take_redop(struct job_process *process, const struct rec_redop_def *def)
 {
     size_t at = def->redop - REC_REDOP_USER;
-    if (def->redop < REC_REDOP_USER || def->redop >= REC_REDOP_NONE ||
-        !job_grow(&process->redops, &process->redops_room, at + 1, sizeof(*process->redops)))
+    if (def->redop < REC_REDOP_USER || def->redop >= REC_REDOP_NONE)
         return;
+    if (!job_grow(&process->redops, &process->redops_room, at + 1, sizeof(*process->redops))) {
+        process->no_memory = true;
+        return;
+    }
     while (process->nredops <= at)
         process->redops[process->nredops++] = (struct rec_redop_def){0};
     process->redops[at] = *def;
@@ -472,7 +490,7 @@ static enum rec_code finish(struct job_process *process, const struct rec_scan *
         take_live_counters(process, snapshot);
     }
     settle_open(process);
-    if (!sort_members(process))
+    if (!sort_members(process) || process->no_memory)
         return no_memory(err);
     settle_members(process);
     process->pub.has_file = process->files_read > 0;
@@ -495,8 +513,10 @@ enum rec_code job_process_load(struct job_process *process, struct rec_error *er
     if (code != REC_OK)
         return code;
     struct rec_event event;
-    while ((code = rec_scan_next(scan, &event, err)) == REC_OK)
+    while (!process->no_memory && (code = rec_scan_next(scan, &event, err)) == REC_OK)
         take_event(process, &event);
+    if (process->no_memory)
+        code = no_memory(err);
     if (code == REC_END)
         code = finish(process, scan, err);
     rec_scan_close(scan);

@@ -34,6 +34,21 @@ enum mode {
 #define SITE_MASK  ((UINT64_C(1) << SITE_BITS) - 1)
 _Static_assert(CALLSITE_MAX_SITES <= SITE_MASK, "a site number fits into a cache word");
 
+/*
+ * A new stack mostly consists of frames that were seen in others. What is known of them saves copying
+ * them again, which takes some microseconds each.
+ */
+#define KNOWN_SETS 512
+#define KNOWN_WAYS 4
+
+struct known_frame {
+    uint64_t key;
+    uint32_t location; /* in the store, or HIDDEN_LOCATION */
+    uint32_t unused;
+};
+
+#define HIDDEN_LOCATION UINT32_MAX /* a frame that is not shown */
+
 #define DEFAULT_MISSES_PER_SECOND 1000
 #define LOCK_TRIES                200
 
@@ -49,6 +64,7 @@ static struct {
     struct py_layout layout;
     key_function *key;
     struct store store;
+    struct known_frame known[KNOWN_SETS][KNOWN_WAYS]; /* under locked */
     _Alignas(64) _Atomic uint64_t cache[CACHE_SETS][CACHE_WAYS];
 } state;
 
@@ -83,7 +99,7 @@ static void cache_insert(uint64_t key, uint32_t site)
 
 /* ---- slow path ---- */
 
-static void count(_Atomic uint64_t *counter)
+static void bump(_Atomic uint64_t *counter)
 {
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
@@ -113,7 +129,7 @@ static bool try_lock(void)
                                                   memory_order_relaxed))
             return true;
     }
-    count(&state.store.header->lost_busy);
+    bump(&state.store.header->lost_busy);
     return false;
 }
 
@@ -135,32 +151,81 @@ static void python_off(const char *why)
     atomic_store_explicit(&state.mode, MODE_NATIVE, memory_order_release);
 }
 
-static uint32_t publish_python(const struct stack *stack)
+/* Caller holds the lock. */
+static void find_known(struct stack *stack)
+{
+    for (unsigned i = 0; i < stack->count; i++) {
+        struct stack_frame *frame = &stack->frames[i];
+        const struct known_frame *set = state.known[frame->key % KNOWN_SETS];
+        for (unsigned way = 0; way < KNOWN_WAYS; way++)
+            if (set[way].key == frame->key)
+                frame->location = set[way].location;
+    }
+}
+
+/* Caller holds the lock. The newest goes first. */
+static void add_known(uint64_t key, uint32_t location)
+{
+    struct known_frame *set = state.known[key % KNOWN_SETS];
+    memmove(&set[1], &set[0], (KNOWN_WAYS - 1) * sizeof(set[0]));
+    set[0] = (struct known_frame){.key = key, .location = location};
+}
+
+static uint32_t store_text(const struct stack *stack, struct stack_text text)
+{
+    return text.length > 0 ? store_string(&state.store, stack->text + text.at, text.length)
+                           : store_string(&state.store, "?", 1);
+}
+
+/* Location of a copied frame; 0 = memory full. */
+static uint32_t locate(const struct stack *stack, const struct stack_frame *frame)
+{
+    if (frame->hidden)
+        return HIDDEN_LOCATION;
+    uint32_t file = store_text(stack, frame->file), function = store_text(stack, frame->function);
+    return file != 0 && function != 0 ? store_location(&state.store, file, function, frame->line) : 0;
+}
+
+/* Is there a frame that is not hidden? */
+static bool shows(const struct stack *stack)
+{
+    for (unsigned i = 0; i < stack->count; i++)
+        if (!stack->frames[i].hidden && stack->frames[i].location != HIDDEN_LOCATION)
+            return true;
+    return false;
+}
+
+/* Caller holds the lock. Number of the stack, and its key goes into the cache; 0 = memory full. */
+static uint32_t publish_python(const struct stack *stack, const char *thread_state)
 {
     uint32_t locations[CALLSITE_MAX_FRAMES];
+    unsigned count = 0, max = atomic_load_explicit(&state.frames, memory_order_relaxed);
+    bool settled = true;
     for (unsigned i = 0; i < stack->count; i++) {
         const struct stack_frame *frame = &stack->frames[i];
-        const char *text = stack->text;
-        uint32_t file = frame->file.length > 0
-                            ? store_string(&state.store, text + frame->file.at, frame->file.length)
-                            : store_string(&state.store, "?", 1);
-        uint32_t function = frame->function.length > 0 ? store_string(&state.store, text + frame->function.at,
-                                                                      frame->function.length)
-                                                       : store_string(&state.store, "?", 1);
-        locations[i] =
-            file != 0 && function != 0 ? store_location(&state.store, file, function, frame->line) : 0;
-        if (locations[i] == 0)
-            return 0;
+        uint32_t location = frame->location;
+        if (location == 0) {
+            location = locate(stack, frame);
+            if (location == 0)
+                return 0;
+            settled &= frame->settled || frame->hidden;
+            if (frame->settled && frame->key != KEY_NONE)
+                add_known(frame->key, location);
+        }
+        if (location != HIDDEN_LOCATION)
+            locations[count++] = location;
     }
-    return store_python(&state.store, locations, stack->count);
+    uint32_t site = store_python(&state.store, locations, count);
+    uint64_t key = state.key(&state.api, &state.layout, thread_state, max);
+    if (site != 0 && settled && key != KEY_NONE)
+        cache_insert(key, site);
+    return site;
 }
 
 /* Caller holds the lock. Asks the interpreter once, when this thread happens to hold its lock. */
 static bool confirm(uintptr_t thread_state, const struct stack *stack)
 {
     const char *why;
-    if (atomic_load_explicit(&state.confirmed, memory_order_relaxed) != 0)
-        return true;
     enum proof proof = proof_by_interpreter(&state.api, thread_state, stack, &why);
     if (proof == PROOF_BAD) {
         python_off(why);
@@ -202,23 +267,13 @@ static bool prove(uintptr_t thread_state, unsigned max, struct stack *stack)
     return true;
 }
 
-/* Caller holds the lock. Passes on the number that the store gave; key KEY_NONE is not cached. */
-static uint32_t remember(uint64_t key, uint32_t site)
-{
-    if (site == 0)
-        count(&state.store.header->lost_full);
-    else if (key != KEY_NONE)
-        cache_insert(key, site);
-    return site;
-}
-
 static bool may_miss(void)
 {
     if (!within_rate()) {
-        count(&state.store.header->lost_rate);
+        bump(&state.store.header->lost_rate);
         return false;
     }
-    count(&state.store.header->misses);
+    bump(&state.store.header->misses);
     return true;
 }
 
@@ -230,9 +285,38 @@ static uint32_t native_site(const void *return_address)
     uint32_t site = cache_find(key);
     if (site != 0 || !may_miss() || !try_lock())
         return site;
-    site = remember(key, store_native(&state.store, (uintptr_t)return_address));
+    site = store_native(&state.store, (uintptr_t)return_address);
+    if (site != 0)
+        cache_insert(key, site);
+    else
+        bump(&state.store.header->lost_full);
     unlock();
     return site;
+}
+
+/* Does the calling thread hold the interpreter's lock, so that the interpreter can be asked? */
+static bool can_ask(const char *thread_state)
+{
+    return atomic_load_explicit(&state.confirmed, memory_order_relaxed) == 0 &&
+           state.api.thread_state_unchecked != NULL && state.api.thread_state_unchecked() == thread_state;
+}
+
+/* Copies what is not known of the stack; false when anything disagrees. Takes the lock for a moment. */
+static bool copy_new_frames(const char *thread_state, unsigned max, bool whole, struct stack *stack)
+{
+    key_frames(&state.api, &state.layout, thread_state, max, stack);
+    if (!whole && try_lock()) {
+        find_known(stack);
+        unlock();
+    }
+    if (!stack_copy(&state.api, &state.layout, stack))
+        return false;
+    /* Hashes may have been computed: the keys of then would not be met again. */
+    for (unsigned i = 0; i < stack->count && !state.layout.by_version; i++)
+        if (stack->frames[i].location == 0)
+            stack->frames[i].key =
+                key_of_contents(&state.layout, (const char *)stack->frames[i].address); // NOLINT
+    return true;
 }
 
 /*
@@ -242,11 +326,10 @@ static uint32_t native_site(const void *return_address)
 static __attribute__((noinline)) uint32_t python_site(char *thread_state, const void *return_address)
 {
     struct stack stack;
-    uintptr_t ts = (uintptr_t)thread_state;
     unsigned max = atomic_load_explicit(&state.frames, memory_order_relaxed);
     unsigned mode = atomic_load_explicit(&state.mode, memory_order_acquire);
-    stack.count = 0;
-    bool good = mode == MODE_PYTHON && stack_copy(&state.api, &state.layout, ts, max, &stack);
+    bool ask = mode == MODE_PYTHON && can_ask(thread_state);
+    bool good = mode == MODE_PYTHON && copy_new_frames(thread_state, max, ask, &stack);
     if (!state.api.is_initialized())
         return native_site(return_address);
     if (!try_lock())
@@ -254,18 +337,18 @@ static __attribute__((noinline)) uint32_t python_site(char *thread_state, const 
     if (mode == MODE_PYTHON && !good)
         python_off(stack.wrong);
     if (atomic_load_explicit(&state.mode, memory_order_relaxed) == MODE_PENDING)
-        good = prove(ts, max, &stack);
-    else if (good)
-        good = confirm(ts, &stack);
-    bool python =
-        good && stack.count > 0 && atomic_load_explicit(&state.mode, memory_order_relaxed) == MODE_PYTHON;
+        good = prove((uintptr_t)thread_state, max, &stack);
+    else if (good && ask)
+        good = confirm((uintptr_t)thread_state, &stack);
     uint32_t site = 0;
-    if (python) {
-        uint64_t key = stack.settled ? state.key(&state.api, &state.layout, thread_state, max) : KEY_NONE;
-        site = remember(key, publish_python(&stack));
+    good = good && atomic_load_explicit(&state.mode, memory_order_relaxed) == MODE_PYTHON && shows(&stack);
+    if (good) {
+        site = publish_python(&stack, thread_state);
+        if (site == 0)
+            bump(&state.store.header->lost_full);
     }
     unlock();
-    return python ? site : native_site(return_address);
+    return good ? site : native_site(return_address);
 }
 
 /* ---- the interface ---- */

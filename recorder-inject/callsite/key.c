@@ -93,21 +93,28 @@ INLINE bool still_running(const struct py_api *api)
     return api->is_initialized() != 0;
 }
 
+INLINE const char *innermost_frame(const struct py_api *api, const struct py_layout *layout,
+                                   const char *thread_state, uint64_t *interpreter)
+{
+    /* Versions are counted by each interpreter of the process. */
+    *interpreter = layout->by_version ? load_word(thread_state, layout->ts_interp) : 0;
+    const char *frame = load_pointer(thread_state, layout->ts_frame);
+    if (!still_running(api))
+        return NULL;
+    if (layout->cframe_frame == PY_NOT_THERE)
+        return frame;
+    frame = load_pointer(frame, layout->cframe_frame);
+    return still_running(api) ? frame : NULL; /* the outermost cframe lies in the state */
+}
+
 /* At most twice max steps, as frames of C code do not count. Inlined for each layout. */
 INLINE uint64_t walk_stack(const struct py_api *api, const struct py_layout *layout, const char *thread_state,
                            unsigned max)
 {
     static _Thread_local __attribute__((tls_model("initial-exec"))) const char *remembered[REMEMBERED];
     struct walk walk = {.left = max};
-    uint64_t interpreter = layout->by_version ? load_word(thread_state, layout->ts_interp) : 0;
-    const char *frame = load_pointer(thread_state, layout->ts_frame);
-    if (!still_running(api))
-        return KEY_NONE;
-    if (layout->cframe_frame != PY_NOT_THERE) {
-        frame = load_pointer(frame, layout->cframe_frame);
-        if (!still_running(api)) /* the outermost cframe lies in the state */
-            return KEY_NONE;
-    }
+    uint64_t interpreter;
+    const char *frame = innermost_frame(api, layout, thread_state, &interpreter);
     const unsigned steps = 2 * max, guessed = steps < REMEMBERED ? steps : REMEMBERED;
     unsigned step = 0;
     while (frame != NULL && walk.left > 0 && step < guessed) {
@@ -130,10 +137,7 @@ INLINE uint64_t walk_stack(const struct py_api *api, const struct py_layout *lay
         add(layout, &walk, frame);
         frame = load_pointer(frame, layout->frame_previous);
     }
-    if (walk.salt == 0)
-        return KEY_NONE;
-    /* Versions are counted by each interpreter of the process. */
-    return key_finish(walk.sum, interpreter);
+    return walk.salt == 0 ? KEY_NONE : key_finish(walk.sum, interpreter);
 }
 
 #define KEY_FUNCTION(version)                                                                                \
@@ -154,6 +158,29 @@ static uint64_t key_any(const struct py_api *api, const struct py_layout *layout
                         unsigned max)
 {
     return walk_stack(api, layout, thread_state, max);
+}
+
+void key_frames(const struct py_api *api, const struct py_layout *layout, const char *thread_state,
+                unsigned max, struct stack *stack)
+{
+    uint64_t interpreter;
+    const char *frame = innermost_frame(api, layout, thread_state, &interpreter);
+    stack->count = 0;
+    for (unsigned step = 0; frame != NULL && stack->count < max && step < 2 * max; step++) {
+        struct walk one = {.left = 1};
+        add(layout, &one, frame);
+        if (one.left == 0)
+            stack->frames[stack->count++] =
+                (struct stack_frame){.address = (uintptr_t)frame, .key = key_finish(one.sum, interpreter)};
+        frame = load_pointer(frame, layout->frame_previous);
+    }
+}
+
+uint64_t key_of_contents(const struct py_layout *layout, const char *frame)
+{
+    struct walk one = {.left = 1};
+    add_contents(layout, &one, frame);
+    return key_finish(one.sum, 0);
 }
 
 key_function *key_choose(const struct py_layout *layout)

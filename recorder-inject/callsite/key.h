@@ -8,6 +8,7 @@
 
 #include "callsite.h"
 #include "python.h"
+#include "stack.h"
 
 #define KEY_NONE UINT64_C(0) /* no frame */
 
@@ -18,6 +19,16 @@
  */
 typedef uint64_t key_function(const struct py_api *api, const struct py_layout *layout,
                               const char *thread_state, unsigned max);
+
+/*
+ * Finds the same frames as the key covers, with a key for each, by which what is known of a frame can
+ * be found again. None when the interpreter is not running (any more).
+ */
+void key_frames(const struct py_api *api, const struct py_layout *layout, const char *thread_state,
+                unsigned max, struct stack *stack);
+
+/* Key of one frame, given again because computing hashes changed it. Only where they identify frames. */
+uint64_t key_of_contents(const struct py_layout *layout, const char *frame);
 
 /* The function for this layout: with constant offsets where they are known beforehand. */
 key_function *key_choose(const struct py_layout *layout);

@@ -28,7 +28,7 @@ enum proof proof_by_structure(const struct py_api *api, const struct py_layout *
     *why = check_thread_state(api, layout, thread_state);
     if (*why != NULL)
         return PROOF_BAD;
-    if (!stack_copy(api, layout, thread_state, max, stack)) {
+    if (!stack_find(layout, thread_state, max, stack) || !stack_copy(api, layout, stack)) {
         *why = stack->wrong;
         return PROOF_BAD;
     }
@@ -40,6 +40,8 @@ enum proof proof_by_structure(const struct py_api *api, const struct py_layout *
     }
     for (unsigned i = 0; i < stack->count; i++) {
         const struct stack_frame *frame = &stack->frames[i];
+        if (frame->hidden)
+            continue;
         if (frame->file.length == 0 || frame->function.length == 0 || frame->firstlineno < 0)
             *why = "a code object without file, name or line";
         /* Who calls has run at least the instruction that loads the callee. */
@@ -67,7 +69,7 @@ enum proof proof_by_interpreter(const struct py_api *api, uintptr_t thread_state
         api->frame_line == NULL || (uintptr_t)api->thread_state_unchecked() != thread_state)
         return PROOF_OPEN;
     /* A frame that has not begun is hidden by the interpreter: nothing to compare with. */
-    if (stack->count == 0 || stack->frames[0].offset < 0)
+    if (stack->count == 0 || stack->frames[0].hidden || stack->frames[0].offset < 0)
         return PROOF_OPEN;
     int innermost = innermost_line(api);
     if ((innermost > 0 ? (uint32_t)innermost : 0) != stack->frames[0].line) {
@@ -76,7 +78,7 @@ enum proof proof_by_interpreter(const struct py_api *api, uintptr_t thread_state
     }
     for (unsigned i = 0; i < stack->count; i++) {
         const struct stack_frame *frame = &stack->frames[i];
-        if (frame->offset < 0)
+        if (frame->hidden || frame->offset < 0)
             continue;
         int line = api->addr_to_line((void *)frame->code, (int)frame->offset); // NOLINT
         if ((line > 0 ? (uint32_t)line : 0) != frame->line) {

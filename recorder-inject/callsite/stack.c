@@ -136,12 +136,13 @@ static bool settle_hash(struct copier *copier, const unsigned char head[PY_OBJEC
     return true;
 }
 
-static bool settle_str(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object)
+static bool settle_str(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object,
+                       struct stack_frame *frame)
 {
     uint32_t state = (uint32_t)int_at(head, PY_STR_STATE);
     const struct py_layout *layout = copier->layout;
     if (word_at(head, PY_TYPE) != copier->api->str_type || (state & 0x20) == 0) {
-        copier->stack->settled &= (int64_t)word_at(head, PY_HASH) != -1;
+        frame->settled &= (int64_t)word_at(head, PY_HASH) != -1;
         return true;
     }
     uintptr_t data = object + ((state & 0x40) != 0 ? layout->ascii_data : layout->compact_data);
@@ -174,21 +175,17 @@ static int64_t bytecode_length(struct copier *copier, const unsigned char *code)
     return (int64_t)word_at(head, PY_LENGTH);
 }
 
-static const struct stack_frame *same_code(const struct stack *stack, uintptr_t code)
+/* An outer frame of the same code was copied before: recursion. */
+static const struct stack_frame *same_code(const struct stack *stack, const struct stack_frame *frame)
 {
-    for (unsigned i = 0; i < stack->count; i++)
-        if (stack->frames[i].code == code)
-            return &stack->frames[i];
+    for (const struct stack_frame *other = stack->frames; other < frame; other++)
+        if (other->location == 0 && other->code == frame->code)
+            return other;
     return NULL;
 }
 
-/*
- * Fills frame from the code object at frame->code; instr and owner as found in the interpreter's
- * frame. Frames that have not begun, among them helpers of the interpreter, are hidden as
- * tracebacks hide them.
- */
-static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t instr, unsigned owner,
-                      bool *hidden)
+/* Fills frame from the code object at frame->code; instr and owner as found in the interpreter's frame. */
+static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t instr, unsigned owner)
 {
     const struct py_layout *layout = copier->layout;
     unsigned char code[PY_CODE_BYTES], heads[3][PY_OBJECT_BYTES];
@@ -202,10 +199,9 @@ static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t
     if (frame->offset < -2 || frame->offset % 2 != 0 || frame->offset >= bytecode_length(copier, code))
         return wrong(copier, "an instruction outside its code");
     frame->firstlineno = int_at(code, layout->code_firstlineno);
-    *hidden = layout->code_firsttraceable != PY_NOT_THERE && owner != PY_OWNER_GENERATOR &&
-              frame->offset < 2 * (int64_t)int_at(code, layout->code_firsttraceable);
-    if (layout->by_version && !*hidden)
-        copier->stack->settled &= int_at(code, layout->code_version) != 0;
+    frame->hidden = layout->code_firsttraceable != PY_NOT_THERE && owner != PY_OWNER_GENERATOR &&
+                    frame->offset < 2 * (int64_t)int_at(code, layout->code_firsttraceable);
+    frame->settled = !layout->by_version || int_at(code, layout->code_version) != 0;
     uintptr_t objects[3] = {word_at(code, layout->code_filename), word_at(code, layout->code_name),
                             word_at(code, layout->code_linetable)};
     struct iovec parts[3];
@@ -213,28 +209,19 @@ static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t
         parts[i] = (struct iovec){(void *)objects[i], PY_OBJECT_BYTES}; // NOLINT
     if (!py_peekv(parts, 3, heads, sizeof(heads)))
         return wrong(copier, "a code object with unreadable parts");
-    const struct stack_frame *same = same_code(copier->stack, frame->code);
+    const struct stack_frame *same = same_code(copier->stack, frame);
     if (same != NULL) {
+        frame->settled &= same->settled;
         frame->file = same->file;
         frame->function = same->function;
         return find_line(copier, heads[2], objects[2], frame);
     }
-    if (!layout->by_version &&
-        (!settle_str(copier, heads[0], objects[0]) || !settle_str(copier, heads[1], objects[1])))
+    if (!layout->by_version && (!settle_str(copier, heads[0], objects[0], frame) ||
+                                !settle_str(copier, heads[1], objects[1], frame)))
         return false;
     return copy_text(copier, heads[0], objects[0], true, CALLSITE_MAX_FILE, &frame->file) &&
            copy_text(copier, heads[1], objects[1], false, CALLSITE_MAX_FUNCTION, &frame->function) &&
            find_line(copier, heads[2], objects[2], frame);
-}
-
-static bool first_frame(struct copier *copier, uintptr_t thread_state, uint64_t *frame)
-{
-    const struct py_layout *layout = copier->layout;
-    if (!py_peek(thread_state + layout->ts_frame, frame, sizeof(*frame)) ||
-        (layout->cframe_frame != PY_NOT_THERE &&
-         !py_peek(*frame + layout->cframe_frame, frame, sizeof(*frame))))
-        return wrong(copier, "a thread state that cannot be read");
-    return true;
 }
 
 /* Bytes of a frame up to the end of the last member used: the frame itself may end soon after. */
@@ -249,38 +236,44 @@ static size_t frame_bytes(const struct py_layout *layout)
     return end;
 }
 
-bool stack_copy(const struct py_api *api, const struct py_layout *layout, uintptr_t thread_state,
-                unsigned max, struct stack *stack)
+bool stack_find(const struct py_layout *layout, uintptr_t thread_state, unsigned max, struct stack *stack)
+{
+    uint64_t at;
+    stack->count = 0;
+    stack->wrong = "a thread state that cannot be read";
+    if (!py_peek(thread_state + layout->ts_frame, &at, sizeof(at)) ||
+        (layout->cframe_frame != PY_NOT_THERE && !py_peek(at + layout->cframe_frame, &at, sizeof(at))))
+        return false;
+    stack->wrong = "a frame that cannot be read";
+    for (unsigned steps = 0; at != 0 && stack->count < max && steps < 2 * max; steps++) {
+        unsigned char frame[PY_FRAME_BYTES];
+        if (!py_peek(at, frame, frame_bytes(layout)))
+            return false;
+        if (layout->frame_owner == PY_NOT_THERE || frame[layout->frame_owner] < PY_OWNER_C)
+            stack->frames[stack->count++] = (struct stack_frame){.address = at};
+        at = word_at(frame, layout->frame_previous);
+    }
+    stack->wrong = NULL;
+    return true;
+}
+
+bool stack_copy(const struct py_api *api, const struct py_layout *layout, struct stack *stack)
 {
     struct copier copier = {api, layout, stack};
     stack->wrong = NULL;
     stack->exact = true;
-    stack->settled = true;
-    stack->count = 0;
     stack->used = 0;
-    uint64_t at;
-    if (!first_frame(&copier, thread_state, &at))
-        return false;
-    /* The same frames as the key covers, so that the key determines what is copied. */
-    for (unsigned steps = 0, frames = 0; at != 0 && frames < max && steps < 2 * max; steps++) {
-        unsigned char frame[PY_FRAME_BYTES];
-        if (!py_peek(at, frame, frame_bytes(layout)))
-            return wrong(&copier, "a frame that cannot be read");
-        at = word_at(frame, layout->frame_previous);
-        unsigned owner = layout->frame_owner != PY_NOT_THERE ? frame[layout->frame_owner] : 0;
-        if (owner >= PY_OWNER_C)
+    for (unsigned i = 0; i < stack->count; i++) {
+        struct stack_frame *frame = &stack->frames[i];
+        unsigned char bytes[PY_FRAME_BYTES];
+        if (frame->location != 0)
             continue;
-        struct stack_frame *copy = &stack->frames[stack->count];
-        size_t used = stack->used;
-        bool hidden;
-        copy->code = word_at(frame, layout->frame_code) & ~PY_TAG_BITS;
-        if (!copy_code(&copier, copy, word_at(frame, layout->frame_instr), owner, &hidden))
+        if (!py_peek(frame->address, bytes, frame_bytes(layout)))
+            return wrong(&copier, "a frame that cannot be read");
+        unsigned owner = layout->frame_owner != PY_NOT_THERE ? bytes[layout->frame_owner] : 0;
+        frame->code = word_at(bytes, layout->frame_code) & ~PY_TAG_BITS;
+        if (!copy_code(&copier, frame, word_at(bytes, layout->frame_instr), owner))
             return false;
-        frames++;
-        if (hidden)
-            stack->used = used;
-        else
-            stack->count++;
     }
     return true;
 }

@@ -15,6 +15,12 @@ struct stack_text {
 };
 
 struct stack_frame {
+    uintptr_t address;
+    uint64_t key;      /* identifies it; 0 = not computed */
+    uint32_t location; /* known already, of a frame with this key: not copied; 0 = copy it */
+    bool hidden;       /* tracebacks do not show it: it has not begun, or is a helper of the interpreter */
+    bool settled;      /* it has what tells it from all others: its key may be remembered */
+    /* The copy. */
     uintptr_t code;
     int64_t offset; /* of the instruction in bytes; negative = before the first */
     int32_t firstlineno;
@@ -25,7 +31,6 @@ struct stack_frame {
 struct stack {
     const char *wrong; /* what disagreed with the layout; NULL = nothing */
     bool exact;        /* every text was read: no foreign str types, no text too long for the buffer */
-    bool settled;      /* every frame has what tells it from all others: its key may be cached */
     unsigned count;
     struct stack_frame frames[CALLSITE_MAX_FRAMES]; /* innermost first */
     size_t used;
@@ -33,11 +38,16 @@ struct stack {
 };
 
 /*
- * Copies up to max frames of the calling thread, whose state is thread_state. Returns false
- * and sets stack->wrong when something is not what the layout says. Where frames are identified
- * by contents, also computes hashes that are not computed yet.
+ * Finds up to max frames of the calling thread, whose state is thread_state: the same that its key
+ * covers (key.h). False and stack->wrong when memory is not what the layout says.
  */
-bool stack_copy(const struct py_api *api, const struct py_layout *layout, uintptr_t thread_state,
-                unsigned max, struct stack *stack);
+bool stack_find(const struct py_layout *layout, uintptr_t thread_state, unsigned max, struct stack *stack);
+
+/*
+ * Copies the frames found that have no location. False and stack->wrong when something is not what
+ * the layout says. Where frames are identified by contents, also computes hashes that are
+ * not computed yet.
+ */
+bool stack_copy(const struct py_api *api, const struct py_layout *layout, struct stack *stack);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "dump.h"
 #include "out.h"
+#include "rec/symbolize.h"
 #include "row.h"
 
 static void put_key(const char *key, bool *first)
@@ -147,6 +148,17 @@ static void put_checkpoint(const struct rec_process *process, const struct rec_c
     put_uid("hash", checkpoint->hash, first);
 }
 
+/* Names where the modules are those that were recorded, on this machine. */
+static void put_function(const char *module, uint64_t offset, bool *first)
+{
+    static struct rec_symbolizer *symbolizer;
+    char name[256];
+    if (!symbolizer)
+        symbolizer = rec_symbolizer_new();
+    if (symbolizer && rec_symbolize(symbolizer, module, offset, name, sizeof(name)))
+        put_text("function", name, first);
+}
+
 static void put_frames(const struct rec_frame *frames, uint32_t count, const char *const *modules,
                        uint32_t nmodules, bool *first)
 {
@@ -156,8 +168,10 @@ static void put_frames(const struct rec_frame *frames, uint32_t count, const cha
         bool inner = true;
         if (i)
             out_char(',');
-        if (frames[i].module < nmodules)
+        if (frames[i].module < nmodules) {
             put_text("module", modules[frames[i].module], &inner);
+            put_function(modules[frames[i].module], frames[i].offset, &inner);
+        }
         put_handle("offset", frames[i].offset, &inner);
         out_char('}');
     }

@@ -357,8 +357,7 @@ static void test_hostile_metadata(void **state)
         "{\"proc_uid\":12,\"rank\":\"seven\",\"job\":[],\"host\":{\"a\":1},\"live\":3}",
         "{\"proc_uid\":\"zz\",\"rank\":-9223372036854775808,\"world_size\":9223372036854775807}",
         "{\"proc_uid\":\"00000000000000001\",\"rank\":2147483648,\"world_size\":0,\"pid\":-5}",
-        "{\"host\":\"\\u001b[31m\\n\",\"job\":{\"source\":1,\"id\":{}},\"live\":\"/dev/"
-        "zero\",\"rank\":1e300}",
+        "{\"host\":\"\\u001b[31m\\n\",\"job\":{\"source\":1,\"id\":{}},\"live\":\"/x\",\"rank\":1e300}",
         "{\"rank\":16777216,\"local_rank\":4294967296,\"start_ns\":-1,\"exe\":null}",
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {

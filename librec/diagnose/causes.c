@@ -90,7 +90,7 @@ static const struct rec_op *stuck_call(const struct diag *d, uint32_t proc)
 {
     const struct diag_proc *p = &d->procs[proc];
     for (uint32_t i = 0; i < p->p->nopen; i++)
-        if (p->life_ns > p->p->open[i].enter_ns && p->life_ns - p->p->open[i].enter_ns >= p->patience_ns)
+        if (p->life_ns >= diag_common(p, p->p->open[i].enter_ns) + p->patience_ns)
             return &p->p->open[i];
     return NULL;
 }
@@ -126,7 +126,7 @@ static void cause_of_idle(struct classify *c, uint32_t proc, const struct diag_w
         diag_printf(&cause->why, "has been inside ");
         diag_say_op(&cause->why, call);
         diag_printf(&cause->why, " since ");
-        diag_say_time(&cause->why, call->enter_ns);
+        diag_say_time(&cause->why, diag_common(p, call->enter_ns));
         diag_printf(&cause->why, " although it waits for nobody");
         return;
     }
@@ -154,7 +154,7 @@ static void cause_of_never(struct classify *c, const struct diag_partner *partne
     switch (wait->never) {
     case DIAG_NEVER_DEAD:
         cause->type = REC_VERDICT_PROCESS_DEAD;
-        diag_say_end(&cause->why, proc->p);
+        diag_say_end(&cause->why, proc);
         break;
     case DIAG_NEVER_EXITED:
         cause->type = wait->kind == DIAG_WAIT_P2P      ? REC_VERDICT_P2P_UNMATCHED
@@ -162,12 +162,13 @@ static void cause_of_never(struct classify *c, const struct diag_partner *partne
                                                        : REC_VERDICT_RANK_NOT_JOINED;
         if (wait->kind == DIAG_WAIT_CREATE && partner->member)
             cause->type = REC_VERDICT_RANK_NOT_JOINED;
-        diag_say_end(&cause->why, proc->p);
+        diag_say_end(&cause->why, proc);
         break;
     case DIAG_NEVER_TEARDOWN:
         cause->type = wait->kind == DIAG_WAIT_P2P ? REC_VERDICT_P2P_UNMATCHED : REC_VERDICT_RANK_NOT_JOINED;
         diag_printf(&cause->why, "called %s instead at ", teardown_name(partner->member));
-        diag_say_time(&cause->why, partner->member ? partner->member->teardown.enter_ns : 0);
+        diag_say_time(&cause->why,
+                      partner->member ? diag_common(proc, partner->member->teardown.enter_ns) : 0);
         break;
     case DIAG_NEVER_LEFT_OUT:
         cause->type = REC_VERDICT_P2P_UNMATCHED;
@@ -323,7 +324,7 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
         evidence_last(d, f, partners[i].proc);
         if (d->procs[partners[i].proc].p->fate != REC_FATE_ALIVE &&
             cause.type != REC_VERDICT_STUCK_OUTSIDE_NCCL)
-            diag_evidence_end(d, f, d->procs[partners[i].proc].p);
+            diag_evidence_end(d, f, &d->procs[partners[i].proc]);
     }
     diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
     if (cause.type == REC_VERDICT_STUCK_OUTSIDE_NCCL)

@@ -252,7 +252,7 @@ static void tell_dead(struct diag *d, uint32_t index)
     struct diag_text t = {0};
     diag_say_proc(&t, proc->p);
     diag_printf(&t, " ");
-    diag_say_end(&t, proc->p);
+    diag_say_end(&t, proc);
     diag_printf(&t, waiting ? ", after it had stood still since "
                             : " while the others lived on; its last call was at ");
     diag_say_time(&t, proc->last_call_ns);
@@ -267,7 +267,7 @@ static void tell_dead(struct diag *d, uint32_t index)
         f->op = last->op;
         diag_evidence_op(d, f, last, "last called");
     }
-    diag_evidence_end(d, f, proc->p);
+    diag_evidence_end(d, f, proc);
 }
 
 static void judge_dead(struct classify *c)

@@ -119,19 +119,21 @@ struct diag_match {
 struct diag_proc {
     const struct rec_process *p;
     uint32_t first, count; /* its ops */
+    uint32_t host;         /* processes with one clock have one number */
+    int64_t offset_ns;     /* its clock minus that of the first host; all times here are without it */
     uint64_t life_ns;      /* last sign of life; now for a living process */
     uint64_t last_call_ns; /* when an NCCL call last began or returned; 0 */
     uint64_t patience_ns;  /* silence longer than this is no rhythm of this process any more */
     bool early_dead;       /* died while the others lived on */
-    uint64_t dead_ns;
-    bool suspect;      /* others wait for it, but it may wait for somebody without a trace */
-    bool ended_well;   /* exit status 0 */
-    bool whole;        /* the window holds everything it did */
-    uint64_t graph_ns; /* last launch of a graph */
-    bool gpu_seen;     /* the progress of its GPU was recorded */
-    bool waits;        /* has been blocked for longer than its patience */
-    bool works;        /* … in data or creation, not only in a teardown */
-    uint64_t wait_ns;  /* since when; 0 */
+    uint64_t dead_ns;      /* its end, or the last sign of life */
+    bool suspect;          /* others wait for it, but it may wait for somebody without a trace */
+    bool ended_well;       /* exit status 0 */
+    bool whole;            /* the window holds everything it did */
+    uint64_t graph_ns;     /* last launch of a graph */
+    bool gpu_seen;         /* the progress of its GPU was recorded */
+    bool waits;            /* has been blocked for longer than its patience */
+    bool works;            /* … in data or creation, not only in a teardown */
+    uint64_t wait_ns;      /* since when; 0 */
 };
 
 /* Per member, by diag_member_id. */
@@ -212,7 +214,7 @@ struct diag {
     struct diag_map match_ids;
     struct diag_map pair_next; /* (member, peer, direction) → next message number */
     struct diag_map threads;   /* (process, thread) → index into thread_last */
-    uint64_t *thread_last;     /* when the thread last entered or left a data or creation call */
+    uint64_t *thread_last;     /* when the thread last entered or left a data or creation call, own clock */
     size_t nthreads, thread_last_cap;
 
     struct diag_wait *waits;
@@ -223,6 +225,7 @@ struct diag {
     uint32_t *component;  /* by node */
     uint32_t ncomponents;
 
+    struct clocks *clocks;             /* clock.c */
     struct rec_symbolizer *symbolizer; /* made when the first stack is told */
 
     struct rec_finding *findings;
@@ -253,6 +256,22 @@ uint32_t diag_proc_of_rank(const struct diag *d, int64_t rank);
 uint64_t diag_pair_next(const struct diag *d, const struct rec_member *member, int32_t peer, bool send);
 /* When the thread that issued op last did something. */
 uint64_t diag_thread_quiet(const struct diag *d, const struct diag_op *op);
+
+/* ---- clock.c ---- */
+uint32_t diag_host_of(struct diag *d, const struct rec_process *p);
+/* A creation that returned, as a sample. */
+void diag_clock_note(struct diag *d, uint32_t proc, const struct rec_communicator *comm,
+                     const struct rec_op *op);
+/* Moves all loaded times to the clock of the first host. */
+void diag_clock_align(struct diag *d);
+/* Says in the verdict's evidence which clocks were off. */
+void diag_clock_evidence(struct diag *d, struct rec_finding *f);
+void diag_clock_fini(struct diag *d);
+/* A time of this process's own records on the common clock. */
+static inline uint64_t diag_common(const struct diag_proc *proc, uint64_t ns)
+{
+    return ns ? ns - (uint64_t)proc->offset_ns : 0;
+}
 
 /* ---- simulate.c ---- */
 void diag_simulate(struct diag *d);
@@ -318,8 +337,8 @@ void diag_fates(struct diag *d);
 /* The first error that NCCL returned or reported. */
 void diag_failures(struct diag *d);
 /* "died of signal 11 (Segmentation fault) at 12:01:07 UTC" */
-void diag_say_end(struct diag_text *t, const struct rec_process *p);
-void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct rec_process *p);
+void diag_say_end(struct diag_text *t, const struct diag_proc *proc);
+void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct diag_proc *proc);
 
 /* ---- classify.c, knot.c ---- */
 

@@ -68,10 +68,10 @@ void diag_fates(struct diag *d)
         struct diag_proc *proc = &d->procs[i];
         const struct rec_process *p = proc->p;
         proc->ended_well = ended_well(p);
-        proc->dead_ns = p->end_ns ? p->end_ns : p->last_ns;
+        proc->dead_ns = diag_common(proc, p->end_ns ? p->end_ns : p->last_ns);
         crowd.lives[crowd.nlives++] = proc->life_ns;
         if (p->fate == REC_FATE_SIGNALED)
-            crowd.ends[crowd.nends++] = p->end_ns;
+            crowd.ends[crowd.nends++] = proc->dead_ns;
     }
     if (!d->oom) {
         qsort(crowd.lives, crowd.nlives, sizeof *crowd.lives, by_time);
@@ -83,8 +83,9 @@ void diag_fates(struct diag *d)
     free(crowd.ends);
 }
 
-void diag_say_end(struct diag_text *t, const struct rec_process *p)
+void diag_say_end(struct diag_text *t, const struct diag_proc *proc)
 {
+    const struct rec_process *p = proc->p;
     if (p->fate == REC_FATE_SIGNALED) {
         const char *name = sigabbrev_np(p->end.signal);
         diag_printf(t, "died of signal %d (SIG%s)", (int)p->end.signal, name ? name : "?");
@@ -103,17 +104,18 @@ void diag_say_end(struct diag_text *t, const struct rec_process *p)
     diag_printf(t, p->fate == REC_FATE_VANISHED || p->fate == REC_FATE_ALIVE || p->fate == REC_FATE_UNKNOWN
                        ? ", last seen at "
                        : " at ");
-    diag_say_time(t, p->end_ns ? p->end_ns : p->last_ns);
+    diag_say_time(t, proc->dead_ns);
 }
 
-void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct rec_process *p)
+void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct diag_proc *proc)
 {
+    const struct rec_process *p = proc->p;
     struct diag_text t = {0};
     diag_say_proc(&t, p);
     diag_printf(&t, " ");
-    diag_say_end(&t, p);
+    diag_say_end(&t, proc);
     if (t.data)
-        diag_evidence(d, f, p, UINT64_MAX, p->end_ns ? p->end_ns : p->last_ns, "%s", t.data);
+        diag_evidence(d, f, p, UINT64_MAX, proc->dead_ns, "%s", t.data);
     free(t.data);
     diag_evidence_frames(d, f, p, p->end.modules, p->end.nmodules, p->end.frames, p->end.nframes);
 }

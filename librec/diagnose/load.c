@@ -60,7 +60,7 @@ static uint64_t thread_key(uint32_t proc, uint32_t thread)
 uint64_t diag_thread_quiet(const struct diag *d, const struct diag_op *op)
 {
     uint32_t at = diag_map_get(&d->threads, thread_key(op->proc, op->op.thread));
-    return at == DIAG_NONE ? op->op.enter_ns : d->thread_last[at];
+    return at == DIAG_NONE ? op->op.enter_ns : diag_common(&d->procs[op->proc], d->thread_last[at]);
 }
 
 /* Does the diagnosis look at such calls one by one? */
@@ -119,8 +119,10 @@ static void take(struct diag *d, uint32_t proc, const struct rec_op *op, struct 
     slot->unit = slot->unit_next = slot->match = slot->match_next = DIAG_NONE;
     slot->member = rec_process_member(p, op->comm);
     slot->sig = rec_process_signature(p, op);
-    if (slot->member)
+    if (slot->member) {
         note_pair(d, diag_member_id(d, slot->member), op);
+        diag_clock_note(d, proc, slot->member->comm, op);
+    }
     window->next = (window->next + 1) % window->size;
     if (window->used < window->size)
         window->used++;
@@ -205,10 +207,11 @@ static void mark_late(struct diag *d)
     for (size_t c = 0; c < d->ncomms; c++) {
         uint64_t aborted = UINT64_MAX;
         for (uint32_t i = 0; i < d->comms[c]->nmembers; i++) {
-            const struct rec_op *teardown = &d->comms[c]->members[i]->teardown;
-            if ((teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE) &&
-                teardown->enter_ns < aborted)
-                aborted = teardown->enter_ns;
+            const struct rec_member *member = d->comms[c]->members[i];
+            const struct rec_op *teardown = &member->teardown;
+            uint64_t when = diag_common(&d->procs[member->process->index], teardown->enter_ns);
+            if ((teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE) && when < aborted)
+                aborted = when;
         }
         d->abort_ns[c] = aborted;
     }
@@ -257,6 +260,7 @@ static bool make_tables(struct diag *d)
         return false;
     for (uint32_t i = 0; i < d->nprocs; i++) {
         d->procs[i].p = processes[i];
+        d->procs[i].host = diag_host_of(d, processes[i]);
         d->procs[i].last_call_ns = processes[i]->last_call_ns;
         d->procs[i].life_ns = processes[i]->fate == REC_FATE_ALIVE ? d->now_ns : processes[i]->last_ns;
         if (processes[i]->rank < 0)
@@ -303,6 +307,7 @@ enum rec_code diag_load(struct diag *d)
     free(window.ring);
     if (code != REC_OK || d->oom)
         return code;
+    diag_clock_align(d);
     mark_late(d);
     note_members(d);
     return REC_OK;

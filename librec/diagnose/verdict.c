@@ -101,12 +101,14 @@ static bool stands_still(const struct diag_proc *proc)
 /* Healthy or inconclusive; true when healthy. */
 static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
 {
-    size_t still = 0;
+    size_t still = 0, working = 0;
     uint64_t last = 0;
     const struct diag_proc *sample = NULL;
     for (size_t i = 0; i < d->nprocs; i++) {
-        if (!stands_still(&d->procs[i]))
+        if (!stands_still(&d->procs[i])) {
+            working += d->procs[i].p->fate != REC_FATE_EXITED;
             continue;
+        }
         still++;
         if (d->procs[i].last_call_ns > last) {
             last = d->procs[i].last_call_ns;
@@ -140,6 +142,8 @@ static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
         diag_printf(&t, ", whose trace is missing: nothing recorded shows it");
     } else {
         diag_printf(&t, ", but all recorded calls match: nothing shows who is late");
+        if (working)
+            diag_printf(&t, "; %zu others were still at work", working);
     }
     diag_summary(d, f, &t);
     if (sample && sample->count)
@@ -257,6 +261,7 @@ static void diag_fini(struct diag *d)
     free(d->edge_start);
     free(d->component);
     rec_symbolizer_free(d->symbolizer);
+    diag_clock_fini(d);
     diag_map_free(&d->member_ids);
     diag_map_free(&d->rank_procs);
     diag_map_free(&d->match_ids);
@@ -286,6 +291,8 @@ enum rec_code rec_analyze(const struct rec_job *job, const struct rec_analyze_op
         code = run(&d);
     if (code == REC_OK && !d.oom)
         *verdict = conclude(&d);
+    if (*verdict)
+        diag_clock_evidence(&d, &(*verdict)->findings[0]);
     if (code == REC_OK && d.oom)
         code = rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory for the analysis");
     diag_fini(&d);

@@ -135,7 +135,8 @@ static bool tore_down_before(const struct diag *d, const struct diag_wait *wait,
         return false;
     /* Aborting is what one does after waiting in vain: then it is no cause. */
     bool abort = teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE;
-    return !abort || teardown->enter_ns < wait->since + d->procs[d->ops[wait->op].proc].patience_ns;
+    uint64_t when = diag_common(&d->procs[member->process->index], teardown->enter_ns);
+    return !abort || when < wait->since + d->procs[d->ops[wait->op].proc].patience_ns;
 }
 
 /* Had the others waited longer before the death than after it, the death would not be what they waited for.

@@ -31,6 +31,7 @@ struct teller {
     void *memory;
     struct rec_writer *writer;
     bool over, losing, no_trace, capturing;
+    uint64_t skew_ns; /* its clock is so much ahead */
     uint64_t stop_ns; /* when it stopped to show signs of life; 0 */
     char path[160];
     uint64_t ordinal[THREADS_MAX];
@@ -59,6 +60,11 @@ struct stage {
     int ncomms;
     uint64_t now;
 };
+
+static uint64_t clock_of(const struct stage *stage, int rank)
+{
+    return stage->now + stage->ranks[rank].skew_ns;
+}
 
 /* ---- files ---- */
 
@@ -92,7 +98,7 @@ static void close_trace(struct stage *stage, int rank)
 {
     struct teller *t = &stage->ranks[rank];
     struct rec_error err;
-    uint64_t last = t->stop_ns ? t->stop_ns : stage->now;
+    uint64_t last = t->stop_ns ? t->stop_ns : clock_of(stage, rank);
     if (!t->over) {
         for (int c = 0; c < stage->ncomms; c++) {
             struct rec_frontier frontier = {
@@ -123,7 +129,7 @@ static void define_comm(struct stage *stage, int rank, int comm, uint32_t made_b
                                .uid = 0xc000u + (uint64_t)comm,
                                .made_by = made_by,
                                .color = -1,
-                               .created_ns = stage->now};
+                               .created_ns = clock_of(stage, rank)};
     if (c->parent)
         def.parent_uid = 0xc000u + c->parent - 1;
     memcpy(def.name, c->name, sizeof c->name);
@@ -174,12 +180,12 @@ static void issue(struct stage *stage, int rank, struct call *call)
     op->seq = take_seq(t, op);
     op->group = t->group;
     t->group_ops += t->group != 0;
-    op->enter_ns = stage->now;
+    op->enter_ns = clock_of(stage, rank);
     op->result = call->open ? REC_RESULT_NONE : op->result;
     op->flags |= call->open ? REC_OF_OPEN : 0;
     op->flags |= t->capturing ? REC_OF_CAPTURED : 0;
     t->capturing = false;
-    op->exit_ns = call->open ? 0 : stage->now + MS / 10;
+    op->exit_ns = call->open ? 0 : op->enter_ns + MS / 10;
     op->state = call->open || t->group ? REC_STATE_IN_CALL
                 : op->result           ? REC_STATE_FAILED
                                        : REC_STATE_ENQUEUED;
@@ -189,7 +195,7 @@ static void issue(struct stage *stage, int rank, struct call *call)
     } else if (t->losing) {
         struct rec_loss loss = {
             .thread = op->thread, .first_ordinal = op->ordinal, .count = 1, .why = REC_LOSS_RING_FULL};
-        rec_writer_loss(t->writer, stage->now, &loss);
+        rec_writer_loss(t->writer, op->enter_ns, &loss);
         if (op->comm != REC_ID_NONE)
             t->lost[op->comm]++;
     } else {
@@ -406,12 +412,17 @@ static void do_end(const struct line *line)
     const char *verb = line->words[1];
     for (int i = 0; i < line->nranks; i++) {
         struct teller *t = &line->stage->ranks[line->ranks[i]];
+        uint64_t now = clock_of(line->stage, line->ranks[i]);
+        if (strcmp(verb, "clock") == 0) {
+            t->skew_ns = (uint64_t)((int64_t)MS * atoll(line->words[2]));
+            continue;
+        }
         if (strcmp(verb, "notrace") == 0) {
             t->no_trace = true;
             continue;
         }
         if (strcmp(verb, "stops") == 0) {
-            t->stop_ns = line->stage->now;
+            t->stop_ns = now;
             continue;
         }
         struct rec_end end = {.reason = strcmp(verb, "dies") == 0 ? REC_END_SIGNAL : REC_END_EXIT};
@@ -423,11 +434,11 @@ static void do_end(const struct line *line)
             struct rec_frontier frontier = {
                 .comm = (uint32_t)c, .next_seq = t->seq[c], .p2p_entered = t->p2p[c], .lost = t->lost[c]};
             if (t->comm_rank[c] >= 0)
-                rec_writer_frontier(t->writer, line->stage->now, &frontier);
+                rec_writer_frontier(t->writer, now, &frontier);
         }
         if (t->nopen)
-            rec_writer_open_ops(t->writer, line->stage->now, t->open, t->nopen);
-        rec_writer_end(t->writer, line->stage->now, &end);
+            rec_writer_open_ops(t->writer, now, t->open, t->nopen);
+        rec_writer_end(t->writer, now, &end);
         struct rec_error err;
         assert_int_equal(rec_writer_close(t->writer, &err), REC_OK);
         t->over = true;
@@ -463,8 +474,8 @@ static void do_line(const struct line *line)
             call.op.count = strtoull(line->words[3], NULL, 10);
             issue(line->stage, line->ranks[i], &call);
         }
-    } else if (strcmp(verb, "exit") == 0 || strcmp(verb, "dies") == 0 || strcmp(verb, "stops") == 0 ||
-               strcmp(verb, "notrace") == 0) {
+    } else if (strcmp(verb, "clock") == 0 || strcmp(verb, "exit") == 0 || strcmp(verb, "dies") == 0 ||
+               strcmp(verb, "stops") == 0 || strcmp(verb, "notrace") == 0) {
         do_end(line);
     } else if (!do_data(line)) {
         fail_msg("unknown verb %s", verb);

@@ -18,6 +18,7 @@
  *   wait MS                           time passes (for all)
  *   lose | record                     records are lost from here, kept again
  *   exit STATUS    dies SIGNAL    stops   (no sign of life from here)
+ *   clock MS                          its clock is so much ahead (8 ranks share a host)
  *   notrace                           its file is deleted
  * At the end all that still run leave a last heartbeat.
  */

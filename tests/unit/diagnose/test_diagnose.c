@@ -159,6 +159,20 @@ static void missing(void **state)
         {"a refused call", 4, "* init w\n repeat 20 * ar w 100\n 1 ar w 100 failed\n *-1 ar w 100\n" HANG,
          "comm_failed", "1", "*-1"},
         {"all is well", 4, "* init w\n repeat 30 * ar w 100\n * destroy w\n * exit 0", "healthy", "", "*"},
+        {"all watchdogs strike, nobody shows who is late", 4,
+         "* init w\n repeat 30 * ar w 100\n" HANG "0 dies 6\n 1 dies 6\n 2 dies 6\n 3 dies 6", "inconclusive",
+         "", "*"},
+        {"all watchdogs strike, one was asleep", 4,
+         "* init w\n repeat 30 * ar w 100\n *-1 ar w 100\n" HANG "0 dies 6\n 1 dies 6\n 2 dies 6\n 3 dies 6",
+         "stuck_outside_nccl", "1", "*-1"},
+        {"errors after a death are consequences", 4,
+         "* init w\n repeat 30 * ar w 100\n 3 dies 11\n *-3 ar w 100\n * wait 3000\n *-3 async w 6\n *-3 "
+         "abort w\n"
+         "*-3 exit 1",
+         "process_dead", "3", "*-3"},
+        {"killed while one is still busy elsewhere", 4,
+         "* init w\n 2-3 init x\n repeat 30 * ar w 100\n 0-1 ar w 100\n repeat 5000 2-3 ar x 9",
+         "inconclusive", "", "*"},
         {"slow but regular", 4,
          "* init w\n * ar w 100\n * wait 4000\n * ar w 100\n * wait 4000\n * ar w 100\n * wait 4000\n 0-1 ar "
          "w 100\n"
@@ -290,6 +304,24 @@ static void lost_evidence(void **state)
     CHECK(table);
 }
 
+static void clocks(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"all killed at once, one host's clock is behind", 16,
+         "0-7 clock 20000\n* init w\n repeat 30 * ar w 100\n 0-1 ar w 100\n", "healthy", "", "*"},
+        {"asleep on the host whose clock is ahead", 16,
+         "8-15 clock 7000\n* init w\n repeat 30 * ar w 100\n *-9 ar w 100\n" HANG, "stuck_outside_nccl", "9",
+         "*-9"},
+        {"dead on the host whose clock is ahead", 16,
+         "8-15 clock 7000\n* init w\n repeat 30 * ar w 100\n 9 dies 9\n *-9 ar w 100\n" HANG, "process_dead",
+         "9", "*-9"},
+    };
+    CHECK(table);
+    story_expect_words(16, "8-15 clock 3000\n* init w\n repeat 30 * ar w 100\n *-9 ar w 100\n" HANG,
+                       "clock of host node-1 is 3.000 s ahead of that of node-0");
+}
+
 static void wording(void **state)
 {
     (void)state;
@@ -320,7 +352,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signatures),    cmocka_unit_test(order),    cmocka_unit_test(missing),
         cmocka_unit_test(creation),      cmocka_unit_test(messages), cmocka_unit_test(circles),
-        cmocka_unit_test(lost_evidence), cmocka_unit_test(wording),  cmocka_unit_test(folds_ranks),
+        cmocka_unit_test(lost_evidence), cmocka_unit_test(clocks),   cmocka_unit_test(wording),
+        cmocka_unit_test(folds_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,6 +151,9 @@ static void draw_bar(const struct tui_shell *shell)
     snprintf(text, sizeof text, "%s%s%s%s", shell->paused ? "PAUSED " : "",
              shell->table != NULL && tui_table_follows(shell->table) ? "FOLLOW " : "",
              shell->not_found ? "not found " : "", shell->status);
+    size_t length = strlen(text);
+    while (length > 0 && text[length - 1] == ' ')
+        text[--length] = '\0';
     int room = tui_columns() - end - 1;
     if (room > 5)
         tui_put(y, end + 1, room, TUI_BOLD, TUI_LEFT, text);

@@ -118,8 +118,10 @@ static void print_warnings(const struct rec_job *job)
 
 int dump_calls(const struct dump_options *options)
 {
-    static const struct dump_printer *const printers[] = {
-        [DUMP_TEXT] = &dump_text, [DUMP_JSON] = &dump_json, [DUMP_CSV] = &dump_csv};
+    static const struct dump_printer *const printers[] = {[DUMP_TEXT] = &dump_text,
+                                                          [DUMP_JSON] = &dump_json,
+                                                          [DUMP_CSV] = &dump_csv,
+                                                          [DUMP_PERFETTO] = &dump_perfetto};
     const struct dump_printer *printer = printers[options->mode];
     struct rec_job *job = dump_open(options);
     if (!job)
@@ -136,6 +138,8 @@ int dump_calls(const struct dump_options *options)
         any = true;
         status = print_process(options, printer, job, processes[i], &filter);
     }
+    if (status == 0 && any && printer->finish)
+        printer->finish();
     if (status == 0 && !any)
         status = fr_errorf(options->paths[0], "no trace of these ranks");
     rec_job_close(job);

@@ -11,7 +11,9 @@
 #include "fr-common.h"
 #include "rec/job.h"
 
-enum dump_mode { DUMP_TEXT, DUMP_JSON, DUMP_CSV, DUMP_VERIFY, DUMP_RECOVER };
+struct row;
+
+enum dump_mode { DUMP_TEXT, DUMP_JSON, DUMP_CSV, DUMP_PERFETTO, DUMP_VERIFY, DUMP_RECOVER };
 
 struct dump_options {
     enum dump_mode mode;
@@ -31,9 +33,13 @@ struct dump_printer {
     void (*process)(const struct rec_job *job, const struct rec_process *process);
     void (*op)(const struct rec_process *process, const struct rec_op *op);
     void (*record)(const struct rec_process *process, const struct rec_event *event); /* with --all */
+    void (*finish)(void);
 };
 
-extern const struct dump_printer dump_text, dump_json, dump_csv;
+extern const struct dump_printer dump_text, dump_json, dump_csv, dump_perfetto;
+
+/* One call as a JSON object. */
+void dump_put_row(const struct row *row);
 
 /* Each returns the exit status and has reported its errors. */
 int dump_calls(const struct dump_options *options);

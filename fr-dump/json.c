@@ -51,8 +51,9 @@ static void put_handle(const char *key, uint64_t handle, bool *first)
     out_char('"');
 }
 
-static void put_row(const struct row *row, bool first)
+void dump_put_row(const struct row *row)
 {
+    bool first = true;
     for (int i = 0; i < ROW_NFIELDS; i++) {
         const struct row_value *value = &row->values[i];
         switch (value->type) {
@@ -79,14 +80,15 @@ static void put_row(const struct row *row, bool first)
             break;
         }
     }
-    out_text("}\n");
+    out_char('}');
 }
 
 static void json_op(const struct rec_process *process, const struct rec_op *op)
 {
     struct row row;
     row_fill(&row, process, op);
-    put_row(&row, true);
+    dump_put_row(&row);
+    out_char('\n');
 }
 
 /* ---- records that are no calls (--all): an object with "type" ---- */

@@ -11,6 +11,7 @@ static const char help[] =
     "What to do\n"
     "      --json          one JSON object per call and line\n"
     "      --csv           a table for spreadsheets\n"
+    "      --perfetto      a timeline for ui.perfetto.dev\n"
     "      --verify        check the files and sum up what they hold; 1 when one is damaged\n"
     "      --recover       write the live regions of dead processes to their directory\n"
     "\n"
@@ -33,6 +34,7 @@ static const char help[] =
 enum {
     OPT_JSON = 256,
     OPT_CSV,
+    OPT_PERFETTO,
     OPT_VERIFY,
     OPT_RECOVER,
     OPT_FROM,
@@ -45,6 +47,7 @@ enum {
 static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
     {"csv", no_argument, NULL, OPT_CSV},
+    {"perfetto", no_argument, NULL, OPT_PERFETTO},
     {"verify", no_argument, NULL, OPT_VERIFY},
     {"recover", no_argument, NULL, OPT_RECOVER},
     {"rank", required_argument, NULL, 'r'},
@@ -89,7 +92,7 @@ static int parse_ops(const char *list, struct dump_options *options)
 static int set_mode(struct dump_options *options, enum dump_mode mode)
 {
     if (options->mode != DUMP_TEXT && options->mode != mode)
-        return fr_usage_error("choose one of --json, --csv, --verify, --recover");
+        return fr_usage_error("choose one of --json, --csv, --perfetto, --verify, --recover");
     options->mode = mode;
     return 0;
 }
@@ -102,6 +105,8 @@ static int take_option(int c, char *const *argv, struct dump_options *options)
         return set_mode(options, DUMP_JSON);
     case OPT_CSV:
         return set_mode(options, DUMP_CSV);
+    case OPT_PERFETTO:
+        return set_mode(options, DUMP_PERFETTO);
     case OPT_VERIFY:
         return set_mode(options, DUMP_VERIFY);
     case OPT_RECOVER:

@@ -95,6 +95,22 @@ def test_csv_says_the_same(recording):
             k: str(v).lower() if v is True else str(v) for k, v in call.items()}
 
 
+def test_perfetto(recording):
+    done = harness.tool(harness.FR_DUMP, "--perfetto", recording.traces)
+    assert done.returncode == 0
+    events = json.loads(done.stdout)["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert [name.split(" on ")[0] for name in names.values()] == [f"rank {rank}" for rank in range(4)]
+    slices = [e for e in events if e["ph"] == "X"]
+    calls = recording.dump()
+    assert [e["args"] for e in slices] == calls
+    first = slices[0]["ts"] * 1000 - calls[0]["enter_ns"]
+    for slice_, call in zip(slices, calls):
+        assert (slice_["name"], slice_["tid"]) == (call["op"], call["thread"])
+        assert abs(slice_["dur"] * 1000 - (call["exit_ns"] - call["enter_ns"])) < 1
+        assert abs(slice_["ts"] * 1000 - call["enter_ns"] - first) < 1000
+
+
 def test_table(recording):
     done = harness.tool(harness.FR_DUMP, recording.traces)
     assert done.returncode == 0 and done.stderr == ""

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #define HG_MAX_DEVICES   64
+#define HG_MAX_QUEUED    1024 /* pieces of work in a stream; then the host waits, as for a full launch queue */
 #define HG_DEVICE_MEMORY ((size_t)16 << 30) /* what a device pretends to have, bytes */
 
 /* ---- Fences: a point in a stream that the host or another stream can wait for ---- */
@@ -58,7 +59,8 @@ struct hg_work {
 };
 
 /* Appends work to the stream (or to the graph being captured from it). Takes ownership in every case. The
- * legacy default stream waits for the device's blocking streams and they wait for it. */
+ * legacy default stream waits for the device's blocking streams and they wait for it. Blocks while the stream
+ * is full. */
 CUresult hg_submit(CUstream stream, struct hg_work *work);
 
 /* Copy, fill and call as work. hg_submit_copy reads src when the work runs. */

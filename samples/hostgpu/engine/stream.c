@@ -45,8 +45,10 @@ static struct hg_work *take_work(struct CUstream_st *s)
         s->head = work->next;
         if (!s->head)
             s->tail = &s->head;
-        if (work->kind == HG_WORK_SIGNAL)
+        if (work->kind == HG_WORK_SIGNAL) {
             s->completed++;
+            pthread_cond_signal(&s->room);
+        }
     }
     pthread_mutex_unlock(&s->lock);
     return work;
@@ -69,6 +71,7 @@ static void free_stream(struct CUstream_st *s)
 {
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->filled);
+    pthread_cond_destroy(&s->room);
     free(s);
 }
 
@@ -83,6 +86,7 @@ static void *worker_main(void *argument)
         if (!counted) {
             pthread_mutex_lock(&s->lock);
             s->completed++;
+            pthread_cond_signal(&s->room);
             pthread_mutex_unlock(&s->lock);
         }
     }
@@ -224,6 +228,8 @@ CUresult hg_submit(CUstream s, struct hg_work *work)
 {
     pthread_mutex_lock(&s->lock);
     bool captured = hg_capture_take(s, work);
+    while (!captured && s->submitted - s->completed >= HG_MAX_QUEUED)
+        pthread_cond_wait(&s->room, &s->lock);
     pthread_mutex_unlock(&s->lock);
     if (captured)
         return CUDA_SUCCESS;
@@ -265,6 +271,7 @@ static struct CUstream_st *new_stream(struct hg_device *device, unsigned flags, 
         return NULL;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->filled, NULL);
+    pthread_cond_init(&s->room, NULL);
     s->device = device;
     s->flags = flags;
     s->priority = priority;

@@ -17,6 +17,7 @@ struct CUstream_st {
 
     pthread_mutex_t lock; /* guards all below; taken after the device's lock, never before */
     pthread_cond_t filled;
+    pthread_cond_t room; /* fewer than HG_MAX_QUEUED are queued */
     struct hg_work *head;
     struct hg_work **tail;
     struct hg_capture *capture; /* NULL unless the stream is captured */

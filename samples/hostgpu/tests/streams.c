@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* A stream that stands still until released. */
@@ -171,6 +172,33 @@ static void memory(void)
     cudaGetLastError();
 }
 
+static char *filled;
+
+static void fill_stream(const struct rank_context *context)
+{
+    (void)context;
+    cudaStream_t stream = new_stream();
+    unsigned *gate = device_alloc(2 * sizeof *gate);
+    hold(stream, gate);
+    for (int i = 1; i < 1024; i++)
+        CHECK_CUDA(cudaMemsetAsync(gate + 1, 0, 1, stream));
+    *filled = 1;
+    CHECK_CUDA(cudaMemsetAsync(gate + 1, 0, 1, stream));
+    *filled = 2;
+}
+
+/* A full launch queue makes the host wait. */
+static void full_stream(void)
+{
+    struct rank_set set;
+    filled = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(filled != MAP_FAILED);
+    ranks_start(&set, 1, fill_stream, NULL);
+    CHECK(ranks_still_running(&set, 0.5) == 1);
+    CHECK(*filled == 1);
+    CHECK(!munmap(filled, 4096));
+}
+
 static void free_waits(const struct rank_context *context)
 {
     (void)context;
@@ -227,6 +255,7 @@ int main(void)
     struct rank_set set;
     for (const char *stop = "1\0002\0004\0"; *stop; stop += 2)
         ranks_run(1, blocked_with_marks, stop);
+    full_stream();
     ranks_start(&set, 1, free_waits, NULL);
     CHECK(ranks_still_running(&set, 0.3) == 1);
     events();

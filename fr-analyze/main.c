@@ -59,7 +59,7 @@ static int print_json(const struct rec_job *job, const struct rec_verdict *verdi
         return fr_errorf(NULL, "no memory");
     puts(text);
     free(text);
-    return fr_finish(verdict->status);
+    return fr_finish((int)verdict->status);
 }
 
 static int analyze(const char *const *dirs, size_t ndirs, const struct options *options)
@@ -77,7 +77,7 @@ static int analyze(const char *const *dirs, size_t ndirs, const struct options *
         status = print_json(job, verdict);
     else {
         print_verdict(job, verdict);
-        status = fr_finish(verdict->status);
+        status = fr_finish((int)verdict->status);
     }
     rec_verdict_free(verdict);
     rec_job_close(job);

@@ -41,11 +41,11 @@ static void evidence_stack(struct diag *d, struct rec_finding *f, const struct r
     diag_evidence_frames(d, f, p, stall->modules, stall->nmodules, thread->frames, thread->nframes);
 }
 
-/* Did this process go on calling NCCL long after the others came to the wait? */
+/* Did this process go on working with NCCL long after the others came to the wait? */
 static bool went_on(const struct diag *d, uint32_t proc, const struct diag_wait *wait)
 {
     const struct diag_proc *p = &d->procs[proc];
-    return p->last_call_ns > wait->since + p->patience_ns;
+    return p->last_work_ns > wait->since + p->patience_ns;
 }
 
 bool classify_busy(const struct diag *d, uint32_t proc, const struct diag_wait *wait)
@@ -133,16 +133,16 @@ static void cause_of_idle(struct classify *c, uint32_t proc, const struct diag_w
     if (went_on(d, proc, wait)) {
         cause->type = wait->kind == DIAG_WAIT_P2P ? REC_VERDICT_P2P_UNMATCHED : REC_VERDICT_RANK_NOT_JOINED;
         diag_printf(&cause->why, "went on with other calls until ");
-        diag_say_time(&cause->why, p->last_call_ns);
+        diag_say_time(&cause->why, p->last_work_ns);
         diag_printf(&cause->why, " and skipped it");
         return;
     }
     cause->type = REC_VERDICT_STUCK_OUTSIDE_NCCL;
-    diag_printf(&cause->why, "made no NCCL call since ");
-    diag_say_time(&cause->why, p->last_call_ns ? p->last_call_ns : p->p->start_ns);
+    diag_printf(&cause->why, "issued nothing since ");
+    diag_say_time(&cause->why, p->last_work_ns ? p->last_work_ns : diag_common(p, p->p->start_ns));
     if (in_open_group(d, proc))
         diag_printf(&cause->why, " (between ncclGroupStart and ncclGroupEnd)");
-    if (p->p->stall.why == REC_STALL_IDLE || p->life_ns - p->last_call_ns >= d->stall_ns)
+    if (p->p->stall.why == REC_STALL_IDLE || p->life_ns - p->last_work_ns >= d->stall_ns)
         cause->confidence = REC_CONF_CERTAIN;
 }
 

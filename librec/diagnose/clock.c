@@ -148,6 +148,7 @@ static void move_process(struct diag *d, struct diag_proc *proc, int64_t offset)
     proc->offset_ns = offset;
     proc->life_ns = moved(proc->life_ns, offset);
     proc->last_call_ns = moved(proc->last_call_ns, offset);
+    proc->last_work_ns = moved(proc->last_work_ns, offset);
     for (uint32_t i = proc->first; i < proc->first + proc->count; i++) {
         struct rec_op *op = &d->ops[i].op;
         op->enter_ns = moved(op->enter_ns, offset);

@@ -123,6 +123,7 @@ struct diag_proc {
     int64_t offset_ns;     /* its clock minus that of the first host; all times here are without it */
     uint64_t life_ns;      /* last sign of life; now for a living process */
     uint64_t last_call_ns; /* when an NCCL call last began or returned; 0 */
+    uint64_t last_work_ns; /* the same for data and creation calls alone */
     uint64_t patience_ns;  /* silence longer than this is no rhythm of this process any more */
     bool early_dead;       /* died while the others lived on */
     uint64_t dead_ns;      /* its end, or the last sign of life */

@@ -20,7 +20,7 @@ struct rec_finding *diag_finding(struct diag *d, enum rec_verdict_type type, enu
         !DIAG_ROOM(d, tiers, d->nfindings))
         return NULL;
     d->onsets[d->nfindings] = onset_ns;
-    d->tiers[d->nfindings] = tier;
+    d->tiers[d->nfindings] = (int)tier;
     struct rec_finding *f = &d->findings[d->nfindings++];
     *f = (struct rec_finding){.type = type, .confidence = confidence, .seq = UINT64_MAX};
     return f;
@@ -66,7 +66,11 @@ void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_o
     diag_printf(&t, " %s ", what);
     diag_say_op(&t, &op->op);
     if (op->member) {
-        diag_printf(&t, " as op %" PRIu64 " of ", op->op.seq);
+        diag_printf(&t,
+                    rec_kind_flags(op->op.kind) & REC_KF_P2P   ? " as message %" PRIu64 " of "
+                    : rec_kind_flags(op->op.kind) & REC_KF_SEQ ? " as op %" PRIu64 " of "
+                                                               : " before op %" PRIu64 " of ",
+                    op->op.seq);
         diag_say_comm(&t, op->member->comm);
     }
     diag_printf(&t, " at ");

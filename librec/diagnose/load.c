@@ -85,6 +85,8 @@ static void note_thread(struct diag *d, uint32_t proc, const struct rec_op *op)
         d->thread_last[d->nthreads++] = 0;
     }
     uint64_t when = op->exit_ns > op->enter_ns ? op->exit_ns : op->enter_ns;
+    if (when > d->procs[proc].last_work_ns)
+        d->procs[proc].last_work_ns = when;
     if (when > d->thread_last[*at])
         d->thread_last[*at] = when;
 }

@@ -163,7 +163,8 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
     if (wait->kind != DIAG_WAIT_TEARDOWN && partner->member && tore_down_before(d, wait, partner->member) &&
         !proc->works)
         return DIAG_NEVER_TEARDOWN;
-    if (proc->p->fate == REC_FATE_EXITED && !proc->waits)
+    if (proc->p->fate == REC_FATE_EXITED && !proc->waits &&
+        (proc->ended_well || mostly_for_the_dead(d, wait, proc)))
         return DIAG_NEVER_EXITED;
     return DIAG_NEVER_NO;
 }

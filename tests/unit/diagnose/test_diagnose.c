@@ -147,7 +147,7 @@ static void missing(void **state)
          "* init w\n repeat 20 * ar w 100\n *-2 ar w 100\n * wait 4000\n *-2 abort w\n *-2 exit 1\n * wait "
          "2000\n"
          "2 abort w\n 2 exit 1",
-         "rank_not_joined", "2", "*-2"},
+         "stuck_outside_nccl", "2", "*-2"},
         {"comes late, after the abort", 4,
          "* init w\n repeat 20 * ar w 100\n *-2 ar w 100\n * wait 4000\n *-2 abort w\n * wait 2000\n 2 ar w "
          "100\n"

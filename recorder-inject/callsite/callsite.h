@@ -34,6 +34,8 @@
  * runs, captures do not look at Python; 3.8 frees the frames of daemon threads then, so
  * there a daemon thread preempted inside the walk during all of that could read freed
  * memory. Before 3.12 a thread inside a sub-interpreter is seen where it entered it.
+ * A thread state must be used by the thread that it was made for, as everywhere in CPython
+ * itself: an embedding program that lends states to other threads must set frames = 0.
  * The slow path uses up to 16 KiB of stack.
  */
 #ifndef CALLSITE_H
@@ -59,7 +61,7 @@ struct callsite_config {
     size_t bytes;    /* at least CALLSITE_MIN_BYTES, at most 1 GiB */
     unsigned frames; /* Python frames per stack, hidden ones included; at most CALLSITE_MAX_FRAMES, 0 = no
                         Python */
-    unsigned misses_per_second; /* slow paths allowed; 0 = 1,000. A slow path takes 10 to 50 µs */
+    unsigned misses_per_second; /* slow paths allowed; 0 = 1,000. One takes some 20 µs, more if all is new */
     /* Finds a symbol of the process, NULL if there is none: dlsym(RTLD_DEFAULT, name). */
     void *(*lookup)(const char *name);
 };

@@ -85,12 +85,12 @@ INLINE void add(const struct py_layout *layout, struct walk *walk, const char *f
 /*
  * Py_FinalizeEx first says that the interpreter is no longer initialized and then frees the states of all
  * other threads, but not their frames (3.8 does). So a pointer out of a state may be followed if
- * the interpreter is still initialized after it was read.
+ * the interpreter is still initialized after it was read; else NULL.
  */
-INLINE bool still_running(const struct py_api *api)
+INLINE const char *pointer_of_state(const struct py_api *api, const char *base, size_t offset)
 {
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    return api->is_initialized() != 0;
+    const char *value = __atomic_load_n((const char *const *)(const void *)(base + offset), __ATOMIC_ACQUIRE);
+    return api->is_initialized() ? value : NULL;
 }
 
 INLINE const char *innermost_frame(const struct py_api *api, const struct py_layout *layout,
@@ -98,13 +98,10 @@ INLINE const char *innermost_frame(const struct py_api *api, const struct py_lay
 {
     /* Versions are counted by each interpreter of the process. */
     *interpreter = layout->by_version ? load_word(thread_state, layout->ts_interp) : 0;
-    const char *frame = load_pointer(thread_state, layout->ts_frame);
-    if (!still_running(api))
-        return NULL;
-    if (layout->cframe_frame == PY_NOT_THERE)
+    const char *frame = pointer_of_state(api, thread_state, layout->ts_frame);
+    if (frame == NULL || layout->cframe_frame == PY_NOT_THERE)
         return frame;
-    frame = load_pointer(frame, layout->cframe_frame);
-    return still_running(api) ? frame : NULL; /* the outermost cframe lies in the state */
+    return pointer_of_state(api, frame, layout->cframe_frame); /* the outermost cframe lies in the state */
 }
 
 /* At most twice max steps, as frames of C code do not count. Inlined for each layout. */

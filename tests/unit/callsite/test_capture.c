@@ -213,7 +213,8 @@ static struct python {
 } python;
 static char code_type, str_type, bytes_type, interpreter;
 static const char *version = "3.11.4 (made up)";
-static int initialized = 1;
+static _Atomic int initialized = 1;
+static _Thread_local struct thread_state *own_state;
 
 static int is_initialized(void)
 {
@@ -222,7 +223,7 @@ static int is_initialized(void)
 
 static void *this_thread_state(void)
 {
-    return pthread_equal(python.state.thread, pthread_self()) ? &python.state : NULL;
+    return own_state;
 }
 
 static const char *get_version(void)
@@ -294,6 +295,7 @@ static void make_python(void)
     python.state.interpreter = &interpreter;
     python.state.cframe = &python.cframe;
     python.state.thread = pthread_self();
+    own_state = &python.state;
     python.cframe.frame = &python.frames[0];
     python.file = make_text("one.py");
     python.lines = (struct bytes){.object = {1, &bytes_type}, .length = 6, .hash = -1};
@@ -430,10 +432,7 @@ static void spoilt_words(void **unused)
     for (size_t word = 0; word < sizeof(python) / 8; word++) {
         for (size_t i = 0; i < sizeof(nonsense) / sizeof(nonsense[0]); i++) {
             make_python();
-            pthread_t self = python.state.thread;
             memcpy((char *)&python + word * 8, &nonsense[i], 8);
-            if (!pthread_equal(self, python.state.thread))
-                continue; /* the made-up this_thread_state would not give it */
             start(16);
             errno = EDOM;
             uint32_t id = callsite_capture(NULL);
@@ -448,6 +447,59 @@ static void spoilt_words(void **unused)
     }
     assert_true(off > 150 && unharmed > 100);
     munmap(hole, 4096);
+}
+
+/* Threads with frames of their own, in code that they share, whose hashes nobody has computed yet. */
+struct worker {
+    struct thread_state state;
+    struct cframe cframe;
+    struct frame frames[3];
+    pthread_t thread;
+    unsigned wrong;
+};
+
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+    worker->state.thread = pthread_self();
+    own_state = &worker->state;
+    for (unsigned i = 0; i < 4000; i++) {
+        unsigned frame = i % 3, instruction = i % 16 + 2;
+        worker->frames[frame].previous_instruction = &python.code[frame].instructions[instruction];
+        uint32_t id = callsite_capture(NULL);
+        if (id == 0)
+            continue; /* another thread was publishing */
+        struct callsite_site site = site_of(id);
+        uint32_t line = (uint32_t)(3 - frame);
+        worker->wrong += site.frame_count != 3 || site.frames[frame].line != line ||
+                         site.frames[frame].function[0] != "hgf"[frame];
+    }
+    return NULL;
+}
+
+static void python_threads(void **unused)
+{
+    (void)unused;
+    static struct worker workers[THREADS];
+    make_python();
+    start(16);
+    for (unsigned i = 0; i < THREADS; i++) {
+        struct worker *worker = &workers[i];
+        worker->state = python.state;
+        worker->state.cframe = &worker->cframe;
+        worker->cframe.frame = &worker->frames[0];
+        memcpy(worker->frames, python.frames, sizeof(python.frames));
+        for (int frame = 0; frame < 2; frame++)
+            worker->frames[frame].previous = &worker->frames[frame + 1];
+        assert_int_equal(pthread_create(&worker->thread, NULL, work, worker), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(workers[i].thread, NULL);
+        assert_int_equal(workers[i].wrong, 0);
+    }
+    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_PROVED);
+    assert_int_equal(atomic_load(&header()->sites), 1); /* one line in each function */
+    assert_in_range(atomic_load(&header()->misses), 16, 4000);
 }
 
 /* Found broken only after the proof: off from then on, as soon as a new stack is looked at. */
@@ -516,12 +568,12 @@ static int end(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(native_threads),  cmocka_unit_test(rate),
-        cmocka_unit_test(too_small),       cmocka_unit_test(made_up_stack),
-        cmocka_unit_test(no_frames_yet),   cmocka_unit_test(hidden_frames),
-        cmocka_unit_test(reused_memory),   cmocka_unit_test(spoilt_words),
-        cmocka_unit_test(broken_later),    cmocka_unit_test(read_only_objects),
-        cmocka_unit_test(forbidden_reads),
+        cmocka_unit_test(native_threads), cmocka_unit_test(rate),
+        cmocka_unit_test(too_small),      cmocka_unit_test(made_up_stack),
+        cmocka_unit_test(no_frames_yet),  cmocka_unit_test(hidden_frames),
+        cmocka_unit_test(reused_memory),  cmocka_unit_test(spoilt_words),
+        cmocka_unit_test(broken_later),   cmocka_unit_test(read_only_objects),
+        cmocka_unit_test(python_threads), cmocka_unit_test(forbidden_reads),
     };
     return cmocka_run_group_tests(tests, NULL, end);
 }

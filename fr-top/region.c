@@ -9,15 +9,18 @@
 #define LIFE_SIGN_NS    UINT64_C(1500000000) /* the drain thread wakes up every 250 ms */
 #define LOOK_BACK_SLOTS 16
 
-struct comm_seen {
+/* A counter of a table entry, which is used again for another communicator or thread. */
+struct seen {
     uint32_t id;
-    uint64_t ops;
+    uint64_t count;
 };
 
 struct region {
     struct rec_live live;
-    struct comm_seen *comms; /* by table entry, as of the last reading */
-    uint64_t newest_exit;    /* raw; calls that returned later have not been measured yet */
+    struct seen *ops;  /* of communicators, by table entry, as of the last reading */
+    struct seen *lost; /* of threads */
+    uint64_t lost_by_threads;
+    uint64_t newest_exit; /* raw; calls that returned later have not been measured yet */
     uint64_t alive_ns, alive_changed_ns;
     bool read_once;
 };
@@ -33,10 +36,11 @@ enum rec_code top_region_open(struct top_probe *probe, struct rec_error *err)
         return code;
     }
     const struct rec_live_header *header = region->live.header;
-    region->comms = calloc(header->comm_count + 1u, sizeof *region->comms);
-    if (region->comms == NULL) {
-        rec_live_unmap(&region->live);
-        free(region);
+    region->ops = calloc(header->comm_count + 1u, sizeof *region->ops);
+    region->lost = calloc(header->thread_count + 1u, sizeof *region->lost);
+    if (region->ops == NULL || region->lost == NULL) {
+        probe->reader = region;
+        top_region_close(probe);
         return rec_error_set(err, REC_ERR_NOMEM, probe->path, 0, "no memory");
     }
     struct top_process *process = &probe->process;
@@ -61,7 +65,8 @@ void top_region_close(struct top_probe *probe)
     if (region == NULL)
         return;
     rec_live_unmap(&region->live);
-    free(region->comms);
+    free(region->ops);
+    free(region->lost);
     free(region);
     probe->reader = NULL;
 }
@@ -98,6 +103,14 @@ static bool read_comm(const struct rec_live_comm *comm, const struct rec_clock *
     return false;
 }
 
+/* What a counter rose by since the last reading; ids from 1. */
+static uint64_t new_since(struct seen *seen, uint32_t id, uint64_t count)
+{
+    uint64_t before = seen->id == id ? seen->count : 0;
+    *seen = (struct seen){.id = id, .count = count > before ? count : before};
+    return count > before ? count - before : 0;
+}
+
 static void read_comms(struct top_probe *probe, struct region *region, const struct rec_clock *clock)
 {
     probe->nmembers = 0;
@@ -105,14 +118,9 @@ static void read_comms(struct top_probe *probe, struct region *region, const str
         struct top_member member, *kept;
         if (!read_comm(&region->live.comms[i], clock, &member))
             continue;
-        struct comm_seen *seen = &region->comms[i];
         uint64_t first = rec_first_seq(member.made_by);
         uint64_t ops = (member.next_seq > first ? member.next_seq - first : 0) + member.p2p;
-        if (!region->read_once || seen->id != member.comm_id)
-            seen->ops = 0; /* entries are used again for later communicators */
-        if (ops > seen->ops)
-            probe->process.ops += ops - seen->ops;
-        *seen = (struct comm_seen){.id = member.comm_id, .ops = ops};
+        probe->process.ops += new_since(&region->ops[i], member.comm_id + 1, ops);
         kept = top_probe_member(probe);
         if (kept != NULL)
             *kept = member;
@@ -123,14 +131,13 @@ static void read_threads(struct top_probe *probe, struct region *region, const s
 {
     struct top_process *process = &probe->process;
     const struct rec_live *live = &region->live;
-    uint64_t lost = atomic_load_explicit(&live->header->unslotted, memory_order_relaxed) +
-                    atomic_load_explicit(&live->header->file_lost, memory_order_relaxed);
     process->nopen = 0;
     for (uint32_t t = 0; t < live->header->thread_count; t++) {
         uint32_t id = atomic_load_explicit(&live->threads[t].id, memory_order_acquire);
         if (id == 0)
             continue;
-        lost += atomic_load_explicit(&live->threads[t].lost, memory_order_relaxed);
+        uint64_t lost = atomic_load_explicit(&live->threads[t].lost, memory_order_relaxed);
+        region->lost_by_threads += new_since(&region->lost[t], id, lost);
         struct rec_slot slot;
         if (!rec_live_open_op(live, t, &slot))
             continue;
@@ -142,8 +149,9 @@ static void read_threads(struct top_probe *probe, struct region *region, const s
         if (open.op.enter_ns > process->last_call_ns)
             process->last_call_ns = open.op.enter_ns;
     }
-    if (lost > process->lost)
-        process->lost = lost;
+    process->lost = region->lost_by_threads +
+                    atomic_load_explicit(&live->header->unslotted, memory_order_relaxed) +
+                    atomic_load_explicit(&live->header->file_lost, memory_order_relaxed);
 }
 
 struct measured {
@@ -261,6 +269,7 @@ void top_region_read(struct top_probe *probe, uint64_t now_ns)
     read_life(probe, region, now_ns);
     set_rates(probe, region, &sum, now_ns);
     process->in_call = process->nopen > 0;
+    process->looked_ns = now_ns;
     if (process->ended || process->vanished)
         process->ops_per_s = process->bytes_per_s = NAN;
     if (process->in_call)

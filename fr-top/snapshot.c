@@ -175,7 +175,7 @@ static void add_member(struct top_comm *comm, const struct top_member *member)
         comm->nranks = member->nranks;
     if (comm->nmembers == 0 || member->created_ns < comm->created_ns)
         comm->created_ns = member->created_ns;
-    if (comm->nmembers == 0 || member->next_seq < comm->back)
+    if (!member->moving && member->next_seq < comm->back)
         comm->back = member->next_seq;
     if (member->next_seq > comm->front)
         comm->front = member->next_seq;
@@ -199,18 +199,20 @@ static bool join_communicators(struct top_snapshot *snapshot)
         struct top_comm *comm = snapshot->ncomms > 0 ? &snapshot->comms[snapshot->ncomms - 1] : NULL;
         if (comm == NULL || member->uid == 0 || comm->uid != member->uid) {
             comm = &snapshot->comms[snapshot->ncomms++];
-            *comm = (struct top_comm){.uid = member->uid, .members = &order[i]};
+            *comm = (struct top_comm){.uid = member->uid, .back = UINT64_MAX, .members = &order[i]};
         }
         add_member(comm, member);
     }
     qsort(snapshot->comms, snapshot->ncomms, sizeof *snapshot->comms, compare_comms);
     for (uint32_t c = 0; c < snapshot->ncomms; c++) {
         struct top_comm *comm = &snapshot->comms[c];
+        if (comm->back > comm->front)
+            comm->back = comm->front;
         for (uint32_t m = 0; m < comm->nmembers; m++) {
             struct top_member *member = &snapshot->members[comm->members[m]];
             struct top_process *process = &snapshot->processes[member->process];
             member->comm = c;
-            member->lag = comm->front - member->next_seq;
+            member->lag = member->moving ? 0 : comm->front - member->next_seq;
             comm->lagging += member->lag > 0;
             if (member->lag > process->lag)
                 process->lag = member->lag;
@@ -230,7 +232,7 @@ static enum top_state state_of(const struct top_process *process, uint32_t stall
     if (process->ended)
         return process->end.status != 0 ? TOP_FAILED : TOP_EXITED;
     uint64_t silent = process->local ? SILENT_LOCAL_NS : SILENT_REMOTE_NS;
-    if (process->alive_ns != 0 && now_ns > process->alive_ns + silent)
+    if (process->alive_ns != 0 && process->looked_ns > process->alive_ns + silent)
         return TOP_SILENT;
     uint64_t quiet = now_ns > process->last_call_ns ? now_ns - process->last_call_ns : 0;
     bool stuck = quiet >= stall_sec * UINT64_C(1000000000) && process->last_call_ns != 0;

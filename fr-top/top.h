@@ -52,10 +52,12 @@ struct top_member {
     uint64_t next_seq; /* collective-like ops entered */
     uint64_t p2p;
     uint64_t lost;
+    uint64_t changed_ns; /* traces: when next_seq last changed, by the process's clock */
+    bool moving;         /* traces: it changed so recently that next_seq is history by now */
     char name[64];
     /* set in a snapshot */
     uint32_t process, comm; /* indices */
-    uint64_t lag;           /* ops behind the communicator's front */
+    uint64_t lag;           /* ops behind the communicator's front; 0 while moving */
 };
 
 struct top_op {
@@ -78,6 +80,7 @@ struct top_process {
     bool ended, vanished;
     struct rec_end end;                        /* reason, status, signal */
     uint64_t start_ns, alive_ns, last_call_ns; /* 0 unknown */
+    uint64_t looked_ns;                        /* when this was read */
     uint64_t ops;                              /* collective-like and P2P calls entered */
     uint64_t lost;
     uint64_t file_bytes;
@@ -142,7 +145,7 @@ struct top_comm {
     char name[64];
     uint32_t nranks, made_by;
     uint64_t created_ns;
-    uint64_t front, back; /* highest and lowest next_seq of its members */
+    uint64_t front, back; /* highest and lowest next_seq of its members that are not moving */
     uint32_t nmembers;    /* present */
     uint32_t lagging;     /* members behind the front */
     uint32_t stuck, ended;

@@ -11,6 +11,7 @@
 #include "rec/reader.h"
 
 #define RATE_STALE_NS UINT64_C(5000000000) /* a rate is worth nothing after that */
+#define SETTLED_NS    UINT64_C(1000000000) /* the recorder writes changes within 250 ms */
 #define SKEW_NS       INT64_C(2000000000)  /* smaller differences are delay, not clocks */
 
 struct trace {
@@ -146,6 +147,7 @@ static void take_event(struct top_probe *probe, const struct trace *trace, const
             member->next_seq = event->u.frontier.next_seq;
             member->p2p = event->u.frontier.p2p_entered;
             member->lost = event->u.frontier.lost;
+            member->changed_ns = event->time_ns;
         }
         break;
     case REC_EV_OP:
@@ -218,10 +220,11 @@ static void take_tail(struct top_probe *probe, struct trace *trace, const struct
     struct top_process *process = &probe->process;
     uint64_t ops = 0, lost = 0;
     for (size_t m = 0; m < probe->nmembers; m++) {
-        const struct top_member *member = &probe->members[m];
+        struct top_member *member = &probe->members[m];
         uint64_t first = rec_first_seq(member->made_by);
         ops += (member->next_seq > first ? member->next_seq - first : 0) + member->p2p;
         lost += member->lost;
+        member->moving = !process->ended && tail->newest_ns < member->changed_ns + SETTLED_NS;
     }
     process->ops_per_s = process->bytes_per_s = NAN;
     if (trace->readings > 0 && tail->newest_ns > trace->newest_ns && ops >= process->ops) {
@@ -277,6 +280,7 @@ void top_trace_read(struct top_probe *probe, uint64_t now_ns)
         trace->changed = st.st_mtim;
         process->file_bytes = trace->bytes;
     }
+    process->looked_ns = now_ns;
     process->alive_ns = trace->changed_ns;
     if (now_ns > trace->changed_ns + RATE_STALE_NS && process->ops_per_s > 0)
         process->ops_per_s = process->bytes_per_s = 0;

@@ -38,7 +38,7 @@ static struct top_probe *add(struct world *world, const char *job, int rank)
     process->proc_uid = 100 + world->count++;
     process->local = true;
     process->start_ns = NOW - 100 * S;
-    process->alive_ns = NOW;
+    process->alive_ns = process->looked_ns = NOW;
     process->last_call_ns = NOW;
     process->ops_per_s = 10;
     process->bytes_per_s = NAN;
@@ -118,6 +118,23 @@ static void test_join(void **state)
     assert_true(fabs(s->ops_per_s - 40) < 1e-9);
     assert_true(isnan(s->bytes_per_s));
     assert_string_equal(s->job, "job");
+}
+
+/* A trace file is always a little behind: a rank that moves is not behind because of that. */
+static void test_moving(void **state)
+{
+    struct world *world = *state;
+    for (int rank = 0; rank < 3; rank++)
+        join(add(world, "job", rank), 7, (uint32_t)rank, 100 - (uint64_t)rank * 10);
+    world->probes[2].members[0].moving = true;
+    const struct top_snapshot *s = build(world, &options);
+    assert_int_equal(s->processes[1].lag, 10);
+    assert_int_equal(s->processes[2].lag, 0);
+    assert_int_equal(s->comms[0].lagging, 1);
+    assert_int_equal(s->comms[0].front - s->comms[0].back, 10);
+    world->probes[0].members[0].moving = world->probes[1].members[0].moving = true;
+    s = build(world, &options);
+    assert_int_equal(s->comms[0].front - s->comms[0].back, 0);
 }
 
 /* Communicators whose uid is not known yet are nobody else's. */
@@ -345,9 +362,9 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_empty),       TEST(test_join),    TEST(test_unknown_uid), TEST(test_states),
-        TEST(test_oldest_call), TEST(test_restart), TEST(test_jobs),        TEST(test_derived_rank),
-        TEST(test_open_calls),  TEST(test_lanes),   TEST(test_texts),
+        TEST(test_empty),        TEST(test_join),        TEST(test_unknown_uid), TEST(test_moving),
+        TEST(test_states),       TEST(test_oldest_call), TEST(test_restart),     TEST(test_jobs),
+        TEST(test_derived_rank), TEST(test_open_calls),  TEST(test_lanes),       TEST(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

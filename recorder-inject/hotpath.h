@@ -47,6 +47,9 @@ static inline void op_open(struct thread *thread, struct call *call, unsigned ki
     if (unlikely(thread->group_depth != 0))
         thread->group_ops++;
 
+    atomic_store_explicit(&thread_marks[thread->index].stack, (uint64_t)(uintptr_t)call,
+                          memory_order_relaxed);
+
     uint64_t ordinal = thread->ordinal++;
     call->slot = slot;
     call->comm = comm.index;

@@ -179,6 +179,12 @@ bool thread_next_chunk(struct thread *thread);
 void threads_forget(void); /* child of a fork */
 extern _Atomic uint32_t free_chunks;
 
+/* Per thread entry: where the stack stood at the last call. A line each: written at every call. */
+struct thread_mark {
+    _Alignas(64) _Atomic uint64_t stack;
+};
+extern struct thread_mark thread_marks[REC_LIVE_DEFAULT_THREADS];
+
 /* ---- registry.c: communicators --------------------------------------------------------- */
 
 struct comm_slot {

@@ -344,6 +344,18 @@ static bool read_syscall(struct stacks *stacks, uint64_t tid, struct rec_stall_t
     return *sp != 0;
 }
 
+/* Where the stack of this thread stood at its last NCCL call; 0 = it never made one. */
+static uint64_t last_call_stack(uint64_t tid)
+{
+    for (uint32_t i = 0; i < recorder.live.header->thread_count; i++) {
+        const struct rec_live_thread *thread = &recorder.live.threads[i];
+        if (atomic_load_explicit(&thread->id, memory_order_acquire) != 0 &&
+            (uint64_t)atomic_load_explicit(&thread->tid, memory_order_relaxed) == tid)
+            return atomic_load_explicit(&thread_marks[i].stack, memory_order_relaxed);
+    }
+    return 0;
+}
+
 static void read_wchan(struct stacks *stacks, uint64_t tid, struct rec_stall_thread *thread)
 {
     char path[64];
@@ -366,8 +378,14 @@ static void read_thread(struct stacks *stacks, uint64_t tid, uint32_t index)
     uint64_t pc = 0, sp = 0;
     *thread = (struct rec_stall_thread){.tid = (int32_t)tid, .state = '?', .frames = stacks->frames[index]};
     read_stat(stacks, tid, thread);
-    if (read_syscall(stacks, tid, thread, &pc, &sp))
+    if (read_syscall(stacks, tid, thread, &pc, &sp)) {
         thread->nframes = stacks_scan(stacks, pc, sp, stacks->frames[index], NULL);
+    } else if (thread->where[0] == 'r' && (sp = last_call_stack(tid)) != 0) {
+        /* On a CPU, so nobody knows its registers: waiting for a GPU is often a busy loop. Its callers
+         * up to the loop that calls NCCL are mostly those of the last NCCL call. */
+        strcpy(thread->where, "running; stack of its last NCCL call");
+        thread->nframes = stacks_scan(stacks, 0, sp, stacks->frames[index], NULL);
+    }
     read_wchan(stacks, tid, thread);
 }
 

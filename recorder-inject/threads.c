@@ -14,6 +14,7 @@
 
 _Thread_local struct thread self_thread __attribute__((tls_model("initial-exec")));
 _Atomic uint32_t free_chunks;
+struct thread_mark thread_marks[REC_LIVE_DEFAULT_THREADS];
 
 static pthread_key_t exit_key;
 static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
@@ -26,6 +27,11 @@ static void thread_exit(void *entry_pointer)
     if (thread->entry == NULL || thread->entry != entry_pointer)
         return;
     struct rec_live_thread *entry = thread->entry;
+    /* Cancelled inside NCCL: the call will never return, and its slot never be finished. */
+    if (thread->gate == GATE_INSIDE && atomic_load_explicit(&entry->open, memory_order_relaxed)) {
+        atomic_store_explicit(&entry->open, 0, memory_order_release);
+        op_count_lost(thread, REC_LIVE_NONE16);
+    }
     memset(thread, 0, sizeof(*thread));
     atomic_store_explicit(&entry->exited, 1, memory_order_release);
 }

@@ -198,7 +198,8 @@ static enum rec_code load_process(struct diag *d, uint32_t proc, struct window *
         d->ops[d->nops++] = window->ring[(window->next + window->size - window->used + i) % window->size];
     }
     state->count = (uint32_t)d->nops - state->first;
-    qsort(d->ops + state->first, state->count, sizeof *d->ops, launch_order);
+    if (state->count) /* ops may be NULL */
+        qsort(d->ops + state->first, state->count, sizeof *d->ops, launch_order);
     measure_rhythm(d, state);
     return REC_OK;
 }

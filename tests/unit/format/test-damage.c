@@ -61,7 +61,7 @@ static void test_undamaged(void **state)
 
 static void test_cut_anywhere(void **state)
 {
-    struct bytes bytes = small_trace(*state, OPS);
+    struct bytes bytes = small_trace(*state, 250);
     struct layout layout = layout_of(bytes);
     size_t whole = 0;
     uint64_t ops = 0;
@@ -134,7 +134,7 @@ static void test_random_damage(void **state)
 {
     struct bytes bytes = small_trace(*state, OPS);
     uint64_t random = 1;
-    for (unsigned round = 0; round < 4000; round++) {
+    for (unsigned round = 0; round < 1500; round++) {
         struct bytes bad = slice(bytes, bytes.size);
         for (unsigned flips = 1 + round % 16; flips; flips--) {
             random += UINT64_C(0x9e3779b97f4a7c15);
@@ -159,7 +159,7 @@ static void test_random_contents(void **state)
     static struct rec_crc crc;
     rec_crc_init(&crc);
     uint64_t random = 7;
-    for (unsigned round = 0; round < 4000; round++) {
+    for (unsigned round = 0; round < 1500; round++) {
         struct bytes bad = slice(bytes, bytes.size);
         for (unsigned flips = 1 + round % 4; flips; flips--) {
             random += UINT64_C(0x9e3779b97f4a7c15);

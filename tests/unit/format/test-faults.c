@@ -55,7 +55,7 @@ int ftruncate(int fd, off_t size)
 }
 
 #define THREADS   3
-#define OPS       60000
+#define OPS       20000
 #define TOTAL_OPS (THREADS * OPS)
 
 /* Ops of several threads in runs, a flush now and then. */
@@ -146,13 +146,13 @@ static void run(struct fixture *f, uint64_t seed, bool truncate_fails)
 
 static void test_faults(void **state)
 {
-    for (uint64_t seed = 1; seed <= 10; seed++)
+    for (uint64_t seed = 1; seed <= 6; seed++)
         run(*state, seed, false);
 }
 
 static void test_faults_without_truncation(void **state)
 {
-    for (uint64_t seed = 1; seed <= 10; seed++)
+    for (uint64_t seed = 1; seed <= 6; seed++)
         run(*state, seed, true);
 }
 

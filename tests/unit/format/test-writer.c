@@ -43,7 +43,7 @@ static void test_rotation(void **state)
     fixture_open(f, "rot", &config);
     synth_init(&synth, SYNTH_TRAIN, 0, 8);
     synth_define(&synth, f->writer);
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < 160; i++) {
         write_ops(f->writer, &synth, 5000, 500);
         synth_frontiers(&synth, f->writer);
         assert_int_equal(rec_writer_flush(f->writer, NULL), REC_OK);
@@ -56,7 +56,7 @@ static void test_rotation(void **state)
 
     struct rec_writer_status status;
     rec_writer_status(f->writer, &status);
-    assert_int_equal(status.ops, 2000000);
+    assert_int_equal(status.ops, 800000);
     assert_int_equal(status.lost_ops, 0);
 
     /* The kept parts follow each other without a hole up to the end, each stands alone, and what
@@ -94,9 +94,9 @@ static void test_rotation(void **state)
         free(bytes.data);
         last_part = part;
     }
-    assert_int_equal(next, 2000000);
-    assert_in_range(last_part, 20, 100);
-    assert_in_range(told, 1, 2000000 - kept);
+    assert_int_equal(next, 800000);
+    assert_in_range(last_part, 12, 100);
+    assert_in_range(told, 1, 800000 - kept);
 }
 
 static void test_no_rotation_without_limit(void **state)
@@ -106,13 +106,13 @@ static void test_no_rotation_without_limit(void **state)
     unsigned files;
     fixture_open(f, "one", NULL);
     synth_init(&synth, SYNTH_TRAIN, 0, 8);
-    write_ops(f->writer, &synth, 1000000, 0);
+    write_ops(f->writer, &synth, 600000, 0);
     assert_int_equal(rec_writer_close(f->writer, NULL), REC_OK);
-    assert_in_range(bytes_in(f, &files), 2 << 20, 4 << 20);
+    assert_in_range(bytes_in(f, &files), 1 << 20, 3 << 20);
     assert_int_equal(files, 1);
     struct bytes bytes = fixture_read(f, "one.frec");
     struct outcome outcome = read_bytes(bytes, SYNTH_TRAIN);
-    assert_int_equal(outcome.ops, 1000000);
+    assert_int_equal(outcome.ops, 600000);
     assert_true(outcome.ops_are_prefix);
     assert_in_range(outcome.stats.segments, 2, 4); /* it rolls without a flush, too */
     free(bytes.data);
@@ -448,7 +448,7 @@ static void test_memory_does_not_grow(void **state)
     struct synth synth;
     char path[512];
     long peak[2];
-    uint64_t sizes[2] = {2000000, 20000000};
+    uint64_t sizes[2] = {500000, 8000000};
     for (int i = 0; i < 2; i++) {
         char stem[16];
         snprintf(stem, sizeof(stem), "mem%d", i);
@@ -466,7 +466,7 @@ static void test_memory_does_not_grow(void **state)
         peak[i] = peak_kib();
         unlink(path);
     }
-    assert_in_range(peak[1], 0, peak[0] + 8192); /* the file is 40 MB larger */
+    assert_in_range(peak[1], 0, peak[0] + 8192); /* the file is 17 MB larger */
 }
 
 /* ---- definitions ---- */

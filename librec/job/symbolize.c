@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #define MAX_MODULES      32
-#define MAX_TABLE_BYTES  (UINT64_C(256) << 20)
-#define MAX_UNSIZED_SPAN 4096 /* how far a symbol without a size (assembler) may reach */
+#define MAX_TABLE_BYTES  (UINT64_C(256) << 20) /* of one module */
+#define MAX_UNSIZED_SPAN 4096                  /* how far a symbol without a size (assembler) may reach */
 
 struct symbol {
     uint64_t value, size;
@@ -22,7 +22,8 @@ struct module {
     int fd;                 /* -1: nothing to read */
     struct symbol *symbols; /* sorted by value, larger size first */
     size_t count;
-    uint64_t used; /* number of the last use */
+    uint64_t table_bytes; /* read so far */
+    uint64_t used;        /* number of the last use */
 };
 
 struct rec_symbolizer {
@@ -81,11 +82,13 @@ static int by_value(const void *a, const void *b)
 static void read_table(struct module *module, const Elf64_Shdr *table, const Elf64_Shdr *strings)
 {
     uint64_t count = table->sh_size / sizeof(Elf64_Sym);
-    if (table->sh_entsize != sizeof(Elf64_Sym) || table->sh_size > MAX_TABLE_BYTES || count == 0)
+    if (table->sh_entsize != sizeof(Elf64_Sym) || count == 0 ||
+        table->sh_size > MAX_TABLE_BYTES - module->table_bytes)
         return;
     struct stat status;
     if (fstat(module->fd, &status) != 0 || table->sh_size > (uint64_t)status.st_size)
         return;
+    module->table_bytes += table->sh_size;
     Elf64_Sym *raw = malloc(count * sizeof(*raw));
     struct symbol *symbols =
         raw ? reallocarray(module->symbols, module->count + count, sizeof(*symbols)) : NULL;

@@ -223,6 +223,25 @@ static bool join_communicators(struct top_snapshot *snapshot)
 
 /* ---- states and sums ---- */
 
+enum waits { WAITS, MAY_WAIT, WAITS_NOT };
+
+/*
+ * Does this rank wait for others in its last call? Returned from or not, that call may still
+ * be waiting on the GPU, and then being behind elsewhere is a consequence.
+ */
+static enum waits waits_for_others(const struct top_snapshot *snapshot, const struct top_process *process)
+{
+    if (process->now.member >= process->nmembers)
+        return MAY_WAIT;
+    const struct top_member *member = &snapshot->members[process->first_member + process->now.member];
+    const struct top_comm *comm = &snapshot->comms[member->comm];
+    if (!(rec_kind_flags(process->now.op.kind) & REC_KF_SEQ))
+        return MAY_WAIT;
+    if (comm->back <= process->now.op.seq)
+        return WAITS;
+    return comm->nmembers < comm->nranks ? MAY_WAIT : WAITS_NOT;
+}
+
 static enum top_state state_of(const struct top_process *process, uint32_t stall_sec, uint64_t now_ns)
 {
     if (process->vanished)
@@ -236,8 +255,6 @@ static enum top_state state_of(const struct top_process *process, uint32_t stall
         return TOP_SILENT;
     uint64_t quiet = now_ns > process->last_call_ns ? now_ns - process->last_call_ns : 0;
     bool stuck = quiet >= stall_sec * UINT64_C(1000000000) && process->last_call_ns != 0;
-    if (stuck && !process->in_call && process->lag > 0)
-        return TOP_LATE;
     if (stuck && (process->in_call || process->nmembers > 0))
         return TOP_STALLED;
     if (process->in_call)
@@ -302,6 +319,25 @@ static void sum_up(struct top_snapshot *snapshot, const struct top_process *proc
         snapshot->world = (uint32_t)process->world_size;
 }
 
+/*
+ * Among the stalled, those that keep the others waiting: outside NCCL, behind, and not
+ * waiting themselves. Those of which that is not certain count only when there is no other.
+ */
+static void find_late(struct top_snapshot *snapshot)
+{
+    bool found = false;
+    for (enum waits least = WAITS_NOT; !found && least >= MAY_WAIT; least--) {
+        for (uint32_t i = 0; i < snapshot->nprocesses; i++) {
+            struct top_process *process = &snapshot->processes[i];
+            if (process->state == TOP_STALLED && !process->in_call && process->lag > 0 &&
+                waits_for_others(snapshot, process) >= least) {
+                process->state = TOP_LATE;
+                found = true;
+            }
+        }
+    }
+}
+
 bool top_snapshot_build(struct top_snapshot *snapshot, struct top_probe *const *probes, size_t nprobes,
                         const struct top_options *options, uint64_t now_ns)
 {
@@ -325,8 +361,10 @@ bool top_snapshot_build(struct top_snapshot *snapshot, struct top_probe *const *
     for (uint32_t i = 0; i < snapshot->nprocesses; i++) {
         struct top_process *process = &snapshot->processes[i];
         process->state = state_of(process, options->stall_sec, now_ns);
-        sum_up(snapshot, process, i);
     }
+    find_late(snapshot);
+    for (uint32_t i = 0; i < snapshot->nprocesses; i++)
+        sum_up(snapshot, &snapshot->processes[i], i);
     qsort(snapshot->hosts, snapshot->nhosts, sizeof *snapshot->hosts, compare_hosts);
     for (uint32_t m = 0; m < snapshot->nmembers; m++) {
         struct top_comm *comm = &snapshot->comms[snapshot->members[m].comm];

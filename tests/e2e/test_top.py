@@ -127,7 +127,8 @@ def test_other_host():
     """Traces alone tell the same, more or less: as if the job ran elsewhere."""
     with harness.Recording() as recording, running(recording, "--fault", "sleep:rank=2,at=300"):
         when(recording, lambda d: "late" in states(d).values(), "--stall", "1")
-        document = snapshot(recording, "--live-dir", recording.root, "--stall", "1", recording.traces)
+        document = when(recording, lambda d: "late" in states(d).values(), "--live-dir", recording.root, "--stall", "1",
+                        recording.traces)
         assert states(document)[2] == "late"
         near = {c["comm"]: c["front_seq"] for c in snapshot(recording)["communicators"]}
         assert {c["comm"]: c["front_seq"] for c in document["communicators"]} == near

@@ -229,6 +229,41 @@ static void test_states(void **state)
     assert_int_equal(state_after(finishes), TOP_EXITED);
 }
 
+/*
+ * Rank 2 is outside NCCL. Rank 1 waits for it on their common communicator and therefore is
+ * behind, too, on the one that it shares with rank 0: a victim.
+ */
+static void test_late_and_victims(void **state)
+{
+    struct world *world = *state;
+    for (int rank = 0; rank < 3; rank++) {
+        struct top_process *process = &add(world, "job", rank)->process;
+        process->last_call_ns = NOW - 60 * S;
+        process->now.op.kind = REC_ALL_REDUCE;
+    }
+    join(&world->probes[0], 7, 0, 50);
+    join(&world->probes[1], 7, 1, 49);
+    join(&world->probes[1], 8, 0, 21);
+    join(&world->probes[2], 8, 1, 20);
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t m = 0; m < world->probes[i].nmembers; m++)
+            world->probes[i].members[m].nranks = 2;
+    }
+    world->probes[0].process.now.op.seq = 49;
+    world->probes[1].process.now = (struct top_op){.op = {.kind = REC_ALL_REDUCE, .seq = 20}, .member = 1};
+    world->probes[2].process.now.op.seq = 19;
+    const struct top_snapshot *s = build(world, &options);
+    assert_int_equal(s->processes[0].state, TOP_STALLED);
+    assert_int_equal(s->processes[1].state, TOP_STALLED);
+    assert_int_equal(s->processes[2].state, TOP_LATE);
+    /* Rank 2 stalled after a Recv: it may be waiting for that, but nobody else can be late. */
+    world->probes[2].process.now.op.kind = REC_RECV;
+    assert_int_equal(build(world, &options)->processes[2].state, TOP_LATE);
+    /* Inside a call it is not outside NCCL. */
+    world->probes[2].process.in_call = true;
+    assert_int_equal(build(world, &options)->processes[2].state, TOP_STALLED);
+}
+
 static void test_oldest_call(void **state)
 {
     struct world *world = *state;
@@ -362,9 +397,11 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_empty),        TEST(test_join),        TEST(test_unknown_uid), TEST(test_moving),
-        TEST(test_states),       TEST(test_oldest_call), TEST(test_restart),     TEST(test_jobs),
-        TEST(test_derived_rank), TEST(test_open_calls),  TEST(test_lanes),       TEST(test_texts),
+        TEST(test_empty),        TEST(test_join),       TEST(test_unknown_uid),
+        TEST(test_moving),       TEST(test_states),     TEST(test_late_and_victims),
+        TEST(test_oldest_call),  TEST(test_restart),    TEST(test_jobs),
+        TEST(test_derived_rank), TEST(test_open_calls), TEST(test_lanes),
+        TEST(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

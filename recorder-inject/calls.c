@@ -57,6 +57,7 @@ void init_open(struct thread *thread, struct call *call, unsigned copy, unsigned
         .parent = REC_LIVE_NONE16,
         .uid = id ? identity_init(id, (uint32_t)nranks, (uint32_t)rank) : 0,
         .comm_hash = id ? nccl_hash_init(real_version(copy), id) : 0,
+        .magic = id ? nccl_magic(id) : 0,
         .copy = copy,
         .nonblocking = config_nonblocking(prefix, false),
     };
@@ -177,12 +178,13 @@ void split_open(struct thread *thread, struct child *child, ncclComm_t handle, i
         const struct rec_live_comm *comm = &recorder.live.comms[parent.index];
         /* Every caller counts, members or not: so ordinals stay equal on all ranks of the parent. */
         uint32_t ordinal =
-            1 + atomic_fetch_add_explicit(&comm_private[parent.index].splits, 1, memory_order_relaxed);
+            1 + atomic_fetch_add_explicit(&comm_private[parent.index].children, 1, memory_order_relaxed);
         child->uid = identity_split(atomic_load_explicit(&comm->uid, memory_order_relaxed), ordinal, color);
         child->hash = nccl_hash_split(real_version(comm_private[parent.index].copy),
                                       atomic_load_explicit(&comm->comm_hash, memory_order_relaxed),
                                       (int)ordinal, color);
     }
+    child->magic = child->hash;
     child_open(thread, child, parent, (uint32_t)key, color);
 }
 
@@ -201,6 +203,7 @@ void shrink_open(struct thread *thread, struct child *child, ncclComm_t handle, 
         child->hash = nccl_hash_split(real_version(comm_private[parent.index].copy),
                                       atomic_load_explicit(&comm->comm_hash, memory_order_relaxed), 0, 0);
     }
+    child->magic = child->hash;
     child_open(thread, child, parent, (uint64_t)count, flags);
 }
 
@@ -219,6 +222,7 @@ void child_close(struct thread *thread, struct child *child, ncclComm_t *out, co
             .parent_seq = child->call.seq,
             .uid = child->uid,
             .comm_hash = child->hash,
+            .magic = child->magic,
             .first_seq = 1,
             .copy = comm_private[parent].copy,
             /* Without a config of its own a child inherits its parent's. */
@@ -228,6 +232,69 @@ void child_close(struct thread *thread, struct child *child, ncclComm_t *out, co
         creation_returned(thread, comm_create(&start), out, result);
     }
     op_close(thread, &child->call, result);
+}
+
+/*
+ * Old and new ranks name the grown communicator alike: new ones have NCCL's magic of it in the
+ * unique id, old ones derive the same number (NCCL's src/init.cc and src/bootstrap.cc, 2.29).
+ */
+static uint64_t grow_magic(uint16_t parent, const ncclUniqueId *id)
+{
+    uint64_t derived = 0;
+    if (parent != REC_LIVE_NONE16) {
+        struct comm_private *private = &comm_private[parent];
+        uint32_t ordinal = 1 + atomic_fetch_add_explicit(&private->children, 1, memory_order_relaxed);
+        if (private->magic)
+            derived = nccl_hash_combine(private->magic, ordinal);
+    }
+    return id ? nccl_magic(id) : derived;
+}
+
+static void join_open(struct thread *thread, struct child *child, unsigned copy, int nranks, int rank,
+                      const ncclConfig_t *settings)
+{
+    const struct config_prefix *prefix = (const struct config_prefix *)settings;
+    struct comm_start start = {
+        .made_by = REC_COMM_GROW,
+        .nranks = (uint32_t)nranks,
+        .rank = (uint32_t)rank,
+        .color = -1,
+        .parent = REC_LIVE_NONE16,
+        .uid = child->uid,
+        .comm_hash = child->hash,
+        .magic = child->magic,
+        .first_seq = 1, /* as on the old ranks; this call itself is told as seq 0 */
+        .copy = copy,
+        .nonblocking = config_nonblocking(prefix, false),
+    };
+    config_name(prefix, start.name);
+    struct comm_slot comm = {comm_create(&start), start.nonblocking ? REC_OF_NONBLOCKING : 0};
+    op_open(thread, &child->call, REC_COMM_GROW, comm, REC_LIVE_NONE16, (uint64_t)nranks, 0, rank,
+            REC_DTYPE_NONE, REC_REDOP_NONE, 0);
+}
+
+void grow_open(struct thread *thread, struct child *child, unsigned copy, ncclComm_t handle, int nranks,
+               const ncclUniqueId *id, int rank, const ncclConfig_t *settings)
+{
+    KEEP_ERRNO;
+    struct comm_slot parent = handle ? comm_find(handle) : (struct comm_slot){REC_LIVE_NONE16, 0};
+    *child = (struct child){.made_by = REC_COMM_GROW, .color = -1, .member = true};
+    child->magic = grow_magic(parent.index, id);
+    child->uid = identity_grow(child->magic, (uint32_t)nranks);
+    child->hash = child->magic ? nccl_hash_combine(child->magic, (uint64_t)nranks) : 0;
+    if (handle)
+        child_open(thread, child, parent, (uint64_t)nranks, rank);
+    else
+        join_open(thread, child, copy, nranks, rank, settings);
+}
+
+void grow_close(struct thread *thread, struct child *child, ncclComm_t handle, ncclComm_t *out,
+                const ncclConfig_t *settings, ncclResult_t result)
+{
+    if (handle)
+        child_close(thread, child, out, settings, result);
+    else
+        init_close(thread, &child->call, out, result);
 }
 
 /* ---- destroy and abort --------------------------------------------------------------------------- */

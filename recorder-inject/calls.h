@@ -16,10 +16,10 @@ void init_close(struct thread *thread, struct call *call, ncclComm_t *out, ncclR
 void init_all_open(struct thread *thread, struct call *call, unsigned copy, int ndev, const int *devices);
 void init_all_close(struct thread *thread, struct call *call, ncclComm_t *out, int ndev, ncclResult_t result);
 
-/* A call on a parent that makes a child; shared by split and shrink. */
+/* A call on a parent that makes a child; shared by split, shrink and grow. */
 struct child {
     struct call call;
-    uint64_t uid, hash;
+    uint64_t uid, hash, magic;
     uint32_t made_by;
     int32_t color;
     bool member; /* this rank becomes a member */
@@ -29,6 +29,12 @@ void shrink_open(struct thread *thread, struct child *child, ncclComm_t parent, 
                  int count, int flags);
 void child_close(struct thread *thread, struct child *child, ncclComm_t *out, const ncclConfig_t *settings,
                  ncclResult_t result);
+
+/* Ranks that join have no parent: handle is NULL, and the communicator is made as by an init. */
+void grow_open(struct thread *thread, struct child *child, unsigned copy, ncclComm_t handle, int nranks,
+               const ncclUniqueId *id, int rank, const ncclConfig_t *settings);
+void grow_close(struct thread *thread, struct child *child, ncclComm_t handle, ncclComm_t *out,
+                const ncclConfig_t *settings, ncclResult_t result);
 
 void release_open(struct thread *thread, struct call *call, unsigned kind, ncclComm_t comm);
 void release_close(struct thread *thread, struct call *call, ncclComm_t comm, ncclResult_t result);

@@ -135,6 +135,14 @@ static inline void p2p_open(struct thread *thread, struct call *call, unsigned k
             REC_REDOP_NONE, flags);
 }
 
+static inline void rma_open(struct thread *thread, struct call *call, unsigned kind, uint64_t count,
+                            unsigned dtype, int peer, void *handle, void *stream)
+{
+    struct comm_slot comm = comm_find(handle);
+    op_open(thread, call, kind, comm, stream_index(stream, comm.index), count, 0, peer, dtype, REC_REDOP_NONE,
+            0);
+}
+
 static inline void call_open(struct thread *thread, struct call *call, unsigned kind, void *handle,
                              uint64_t count, int peer)
 {

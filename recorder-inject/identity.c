@@ -12,7 +12,7 @@
 
 /* ---- our own ------------------------------------------------------------------------- */
 
-enum { HOW_INIT = 1, HOW_INIT_ALL, HOW_SPLIT, HOW_SHRINK };
+enum { HOW_INIT = 1, HOW_INIT_ALL, HOW_SPLIT, HOW_SHRINK, HOW_GROW };
 
 static uint64_t absorb(uint64_t hash, uint64_t word)
 {
@@ -90,6 +90,11 @@ uint64_t identity_shrink(uint64_t parent, uint32_t ordinal, const int *excluded,
     for (int i = 0; i < count; i++)
         set += absorb(HOW_SHRINK, (uint32_t)excluded[i]);
     return finish(absorb(absorb(absorb(absorb(HOW_SHRINK, parent), ordinal), (uint64_t)count), set));
+}
+
+uint64_t identity_grow(uint64_t magic, uint32_t nranks)
+{
+    return magic ? finish(absorb(absorb(HOW_GROW, magic), nranks)) : 0;
 }
 
 void identity_forget(void)
@@ -171,4 +176,20 @@ uint64_t nccl_hash_split(int version, uint64_t parent, int ordinal, int color)
     else
         snprintf(text, sizeof(text), "%016lx-%d", (unsigned long)parent, color);
     return hash_bytes_old(text, sizeof(text));
+}
+
+/* The first bytes of a unique id are random: NCCL calls them the magic of the root communicator. */
+uint64_t nccl_magic(const void *unique_id)
+{
+    uint64_t magic;
+    memcpy(&magic, unique_id, sizeof(magic));
+    return magic;
+}
+
+uint64_t nccl_hash_combine(uint64_t a, uint64_t b)
+{
+    uint64_t acc[2] = {1, 1};
+    eat(acc, &a, sizeof(a));
+    eat(acc, &b, sizeof(b));
+    return digest(acc);
 }

@@ -196,14 +196,14 @@ struct comm_slot {
 struct comm_private {
     _Atomic(_Atomic uint64_t *) p2p; /* 2 counters per peer: sends, receives */
     _Atomic uint64_t p2p_bytes;
-    _Atomic uint32_t splits, shrinks;
-    void *out;       /* where NCCL will put the handle; NULL = nothing pending */
+    _Atomic uint32_t children, shrinks; /* splits and grows; NCCL counts shrinks apart, or not at all */
+    void *out;                          /* where NCCL will put the handle; NULL = nothing pending */
     uint32_t thread; /* thread id and group whose end completes the creation; group 0 = none */
     uint32_t group;
-    uint16_t parent;      /* index; REC_LIVE_NONE16 */
-    uint16_t next;        /* next of one CommInitAll; REC_LIVE_NONE16 */
-    uint32_t child_count; /* NCCL's own count of splits */
-    uint8_t copy;         /* of libnccl */
+    uint16_t parent; /* index; REC_LIVE_NONE16 */
+    uint16_t next;   /* next of one CommInitAll; REC_LIVE_NONE16 */
+    uint64_t magic;  /* NCCL's own: what a later grow is derived from; 0 = unknown */
+    uint8_t copy;    /* of libnccl */
     bool nonblocking;
 };
 extern struct comm_private comm_private[REC_LIVE_DEFAULT_COMMS];
@@ -215,7 +215,7 @@ struct comm_start {
     int32_t color;
     uint16_t parent; /* index */
     uint64_t parent_seq;
-    uint64_t uid, comm_hash;
+    uint64_t uid, comm_hash, magic;
     uint64_t first_seq;
     unsigned copy; /* of libnccl */
     bool nonblocking;
@@ -282,9 +282,12 @@ uint64_t identity_init(const void *unique_id, uint32_t nranks, uint32_t rank);
 uint64_t identity_init_all(uint64_t process, uint32_t ordinal, const int *devices, int count);
 uint64_t identity_split(uint64_t parent, uint32_t ordinal, int32_t color);
 uint64_t identity_shrink(uint64_t parent, uint32_t ordinal, const int *excluded, int count);
+uint64_t identity_grow(uint64_t magic, uint32_t nranks);
 /* NCCL's own commHash, by NCCL version; 0 = not known. */
 uint64_t nccl_hash_init(int version, const void *unique_id);
 uint64_t nccl_hash_split(int version, uint64_t parent, int ordinal, int color);
+uint64_t nccl_magic(const void *unique_id);
+uint64_t nccl_hash_combine(uint64_t a, uint64_t b);
 void identity_forget(void);
 
 /* ---- tables.c: streams and operators -------------------------------------------------------- */

@@ -15,6 +15,12 @@ typedef struct ncclSimInfo_v22200 ncclSimInfo_t;
 #if NCCL_VERSION_CODE < 22703
 typedef struct ncclWindow *ncclWindow_t;
 #endif
+#if NCCL_VERSION_CODE < 22902
+typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t;
+#endif
+#if NCCL_VERSION_CODE < 23102
+typedef struct ncclCollConfig ncclCollConfig_t;
+#endif
 
 /*
  * The fields of ncclConfig_t that are read, at their places in every layout since 2.14

@@ -170,10 +170,10 @@ uint16_t comm_create(const struct comm_start *start)
         private->out = NULL;
         private->parent = start->parent;
         private->next = REC_LIVE_NONE16;
-        private->child_count = 0;
+        private->magic = start->magic;
         private->copy = (uint8_t)start->copy;
         private->nonblocking = start->nonblocking;
-        atomic_store_explicit(&private->splits, 0, memory_order_relaxed);
+        atomic_store_explicit(&private->children, 0, memory_order_relaxed);
         atomic_store_explicit(&private->shrinks, 0, memory_order_relaxed);
         fill_entry(entry_of(index), start);
     }

@@ -17,6 +17,11 @@ enum { NONE = -1 };
     p2p_open(thread, &call, REC_##kind, count, (unsigned)(datatype), peer, comm, stream);
 #define CLOSE_P2P(...) op_close(thread, &call, result);
 
+#define OPEN_RMA(kind, count, datatype, peer, comm, stream)                                                  \
+    struct call call;                                                                                        \
+    rma_open(thread, &call, REC_##kind, count, (unsigned)(datatype), peer, comm, stream);
+#define CLOSE_RMA(...) op_close(thread, &call, result);
+
 #define OPEN_CALL(kind, comm, count, peer)                                                                   \
     struct call call;                                                                                        \
     call_open(thread, &call, REC_##kind, comm, count, peer);
@@ -45,6 +50,12 @@ enum { NONE = -1 };
     shrink_open(thread, &child, comm, excluded, count, flags);
 #define CLOSE_SHRINK(comm, excluded, count, out, settings, flags)                                            \
     child_close(thread, &child, out, settings, result);
+
+#define OPEN_GROW(comm, nranks, id, rank, out, settings)                                                     \
+    struct child child;                                                                                      \
+    grow_open(thread, &child, copy, comm, nranks, id, rank, settings);
+#define CLOSE_GROW(comm, nranks, id, rank, out, settings)                                                    \
+    grow_close(thread, &child, comm, out, settings, result);
 
 #define OPEN_RELEASE(kind, comm)                                                                             \
     struct call call;                                                                                        \

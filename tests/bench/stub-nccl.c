@@ -56,6 +56,7 @@ PUBLIC ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
 /* What a call of each role does; most do nothing. */
 #define DO_COLL(...)
 #define DO_P2P(...)
+#define DO_RMA(...)
 #define DO_CALL(...)
 #define DO_TEARDOWN(...)
 #define DO_GROUP_START(...)
@@ -69,6 +70,8 @@ PUBLIC ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
     *(out) = (color) == NCCL_SPLIT_NOCOLOR ? NULL : make((comm)->rank, (comm)->nranks);
 #define DO_SHRINK(comm, excluded, count, out, settings, flags)                                               \
     *(out) = make((comm)->rank, (comm)->nranks - (count));
+#define DO_GROW(comm, nranks, id, rank, out, settings)                                                       \
+    *(out) = make((rank) < 0 ? (comm)->rank : (rank), nranks);
 #define DO_RELEASE(kind, comm)      free(comm);
 #define DO_ASYNC_ERROR(comm, error) *(error) = ncclSuccess;
 #define DO_REDOP_CREATE(op, ...)    *(op) = (ncclRedOp_t)5;

@@ -1,5 +1,5 @@
 /* Small NCCL programs for test-inject.c: inject-client WHAT [N]. */
-#include <nccl.h>
+#include "nccl-compat.h"
 
 #include <errno.h>
 #include <dirent.h>
@@ -10,6 +10,11 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* Newer than the nccl.h that this may be built with. */
+#define NCCL_API(name, since, params, args, role) ncclResult_t name params;
+#include "nccl-api.def"
+#undef NCCL_API
 
 static const cudaStream_t stream = (cudaStream_t)0x7000;
 
@@ -39,7 +44,7 @@ static int everything(int unused)
 {
     (void)unused;
     ncclUniqueId id;
-    ncclComm_t comm, child, all[3], shrunk;
+    ncclComm_t comm, child, all[3], shrunk, grown, joined;
     ncclResult_t error;
     ncclRedOp_t op;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -77,6 +82,22 @@ static int everything(int unused)
     ncclRecv(NULL, 11, ncclFloat, 3, comm, NULL);
     ncclGroupEnd();
     ncclGroupEnd();
+    ncclAllReduceConfig(NULL, NULL, 1, ncclFloat, ncclSum, comm, stream, NULL);
+    ncclBroadcastConfig(NULL, NULL, 2, ncclFloat, 1, comm, stream, NULL);
+    ncclReduceConfig(NULL, NULL, 4, ncclFloat, ncclMax, 1, comm, stream, NULL);
+    ncclAllGatherConfig(NULL, NULL, 5, ncclFloat, comm, stream, NULL);
+    ncclReduceScatterConfig(NULL, NULL, 6, ncclFloat, ncclMin, comm, stream, NULL);
+    ncclAlltoAllConfig(NULL, NULL, 7, ncclFloat, comm, stream, NULL);
+    ncclGatherConfig(NULL, NULL, 8, ncclFloat, 1, comm, stream, NULL);
+    ncclScatterConfig(NULL, NULL, 9, ncclFloat, 1, comm, stream, NULL);
+    ncclPutSignal(NULL, 12, ncclFloat, 1, window, 0, 0, 0, 0, comm, stream);
+    ncclSignal(1, 0, 0, 0, comm, stream);
+    ncclWaitSignal(2, NULL, comm, stream);
+    ncclCommSuspend(comm, 0);
+    ncclCommResume(comm);
+    ncclCommGetUniqueId(comm, &id);
+    ncclCommGrow(comm, 6, &id, -1, &grown, NULL);
+    ncclCommGrow(NULL, 6, &id, 5, &joined, NULL);
     ncclGroupStart();
     ncclGroupSimulateEnd(&info);
     ncclCommGetAsyncError(comm, &error);
@@ -87,6 +108,8 @@ static int everything(int unused)
     ncclCommFinalize(comm);
     ncclCommDestroy(child);
     ncclCommDestroy(shrunk);
+    ncclCommDestroy(grown);
+    ncclCommDestroy(joined);
     ncclCommDestroy(comm);
     return 0;
 }

@@ -6,6 +6,7 @@
  * snapshot.c  a private, consistent copy of a live region that may be changing
  * scan.c      one process as one stream of events, file first, then the live region
  * load.c      that stream → struct rec_process with its members
+ * losses.c    ordinals of each thread: what is missing and why
  * group.c     processes → jobs
  * rank.c      ranks, also derived ones, and the order of processes
  * fate.c      how each process ended
@@ -166,7 +167,6 @@ struct job_thread {
     struct job_spans gaps;
     struct job_spans losses;
     bool damaged;          /* damage was reported since this thread's last record */
-    uint64_t damage_gaps;  /* ordinals missing across damage */
     uint64_t counted_lost; /* the live region's count of ops without a slot */
 };
 
@@ -232,7 +232,13 @@ const struct job_snapshot *job_scan_snapshot(const struct rec_scan *scan);
 enum rec_code job_process_load(struct job_process *process, struct rec_error *err) REC_WARN_UNUSED;
 struct job_process *job_process_new(struct job_source *source);
 void job_process_free(struct job_process *process);
+
+/* losses.c: keeps account of every thread's ordinals. */
 struct job_thread *job_process_thread(struct job_process *process, uint32_t id, bool create);
+void job_losses_op(struct job_process *process, const struct rec_op *op);
+void job_losses_record(struct job_process *process, const struct rec_loss *loss);
+void job_losses_live(struct job_process *process, const struct job_snapshot *snapshot);
+void job_losses_sum(struct job_process *process);
 
 /* ---- jobs ---- */
 

@@ -120,30 +120,6 @@ static void count_op(struct job_process *process, const struct rec_op *op)
         m->teardown = *op;
 }
 
-/* ---- threads and what is missing of them ---- */
-
-struct job_thread *job_process_thread(struct job_process *process, uint32_t id, bool create)
-{
-    if (create && process->last_thread < process->nthreads && process->threads[process->last_thread].id == id)
-        return &process->threads[process->last_thread];
-    uint32_t at = job_map_get(&process->thread_ids, id);
-    if (create && at != JOB_MAP_NONE)
-        process->last_thread = at;
-    if (at != JOB_MAP_NONE)
-        return &process->threads[at];
-    if (!create || id == REC_ID_NONE || process->nthreads >= JOB_MAX_THREADS)
-        return NULL;
-    if (!job_grow(&process->threads, &process->threads_room, process->nthreads + 1,
-                  sizeof(*process->threads)) ||
-        !job_map_put(&process->thread_ids, id, (uint32_t)process->nthreads)) {
-        process->no_memory = true;
-        return NULL;
-    }
-    struct job_thread *thread = &process->threads[process->nthreads++];
-    *thread = (struct job_thread){.id = id, .def = {.id = id, .tid = -1}};
-    return thread;
-}
-
 static void take_op(struct job_process *process, const struct rec_op *op)
 {
     process->pub.ops++;
@@ -151,101 +127,8 @@ static void take_op(struct job_process *process, const struct rec_op *op)
         process->pub.last_call_ns = op->enter_ns;
     if (op->exit_ns > process->pub.last_call_ns)
         process->pub.last_call_ns = op->exit_ns;
-    struct job_thread *thread = job_process_thread(process, op->thread, true);
-    if (thread) {
-        if (op->ordinal > thread->next) {
-            if (thread->damaged)
-                thread->damage_gaps += op->ordinal - thread->next;
-            else
-                job_spans_add(&thread->gaps, thread->next, op->ordinal);
-        }
-        thread->damaged = false;
-        thread->next = op->ordinal + 1;
-        thread->records++;
-    }
+    job_losses_op(process, op);
     count_op(process, op);
-}
-
-static void take_loss(struct job_process *process, const struct rec_loss *loss)
-{
-    if (loss->why == REC_LOSS_DAMAGED) {
-        process->pub.damaged = true;
-        for (size_t i = 0; i < process->nthreads; i++)
-            process->threads[i].damaged = true;
-    }
-    if (loss->why == REC_LOSS_ROTATED)
-        process->pub.rotated = true;
-    if (loss->why == REC_LOSS_TABLE_FULL && loss->thread == REC_ID_NONE) {
-        process->unslotted += loss->count;
-        return;
-    }
-    struct job_thread *thread =
-        loss->thread == REC_ID_NONE ? NULL : job_process_thread(process, loss->thread, true);
-    if (!thread) {
-        process->anonymous_lost += loss->count;
-        return;
-    }
-    uint64_t end = loss->first_ordinal + loss->count;
-    if (end < loss->first_ordinal)
-        return; /* hostile numbers */
-    job_spans_add(&thread->losses, loss->first_ordinal, end);
-    if (end > thread->end)
-        thread->end = end;
-}
-
-/* What the region's own counters say about calls that left no record. */
-static void take_live_counters(struct job_process *process, const struct job_snapshot *s)
-{
-    const struct rec_live_header *h = s->copy.header;
-    for (uint32_t i = 0; i < h->thread_count; i++) {
-        const struct rec_live_thread *live = &s->copy.threads[i];
-        struct rec_thread_def def;
-        if (!job_snapshot_thread(s, i, &def))
-            continue;
-        struct job_thread *thread = job_process_thread(process, def.id, true);
-        if (!thread)
-            continue;
-        uint64_t entered = atomic_load_explicit(&live->ordinal, memory_order_relaxed);
-        uint64_t open = atomic_load_explicit(&live->open, memory_order_relaxed);
-        if (open && open <= entered)
-            entered = open - 1;
-        else if (s->alive && entered > thread->next)
-            entered--; /* the call may have been on its way into its slot */
-        if (entered > thread->end)
-            thread->end = entered;
-        thread->counted_lost = atomic_load_explicit(&live->lost, memory_order_relaxed);
-    }
-    uint64_t unslotted = atomic_load_explicit(&h->unslotted, memory_order_relaxed);
-    if (unslotted > process->unslotted)
-        process->unslotted = unslotted;
-}
-
-/*
- * Missing: ordinals given out without a record. Unaccounted: those of them that no loss
- * record, no damage, no rotation and no counter explains.
- */
-static void sum_losses(struct job_process *process)
-{
-    uint64_t missing = 0, unexplained = 0;
-    for (size_t i = 0; i < process->nthreads; i++) {
-        struct job_thread *thread = &process->threads[i];
-        if (thread->end > thread->next)
-            job_spans_add(&thread->gaps, thread->next, thread->end);
-        uint64_t end = thread->end > thread->next ? thread->end : thread->next;
-        missing += end - (thread->records < end ? thread->records : end);
-        struct job_spans none = {0};
-        uint64_t all = job_spans_minus(&thread->gaps, &none);
-        uint64_t left = job_spans_minus(&thread->gaps, &thread->losses);
-        uint64_t counted = thread->counted_lost > all - left ? thread->counted_lost - (all - left) : 0;
-        unexplained += left > counted ? left - counted : 0;
-    }
-    struct rec_process *pub = &process->pub;
-    if (unexplained > 0 && pub->rotated)
-        unexplained = 0; /* the beginning of every thread may be in a part that is gone */
-    unexplained = unexplained > process->anonymous_lost ? unexplained - process->anonymous_lost : 0;
-    pub->unaccounted = unexplained;
-    pub->dropped_ops =
-        (missing > process->anonymous_lost ? missing : process->anonymous_lost) + process->unslotted;
 }
 
 /* ---- open calls ---- */
@@ -449,7 +332,7 @@ static void take_event(struct job_process *process, const struct rec_event *even
     case REC_EV_HEARTBEAT:
         break;
     case REC_EV_LOSS:
-        take_loss(process, &event->u.loss);
+        job_losses_record(process, &event->u.loss);
         break;
     case REC_EV_STALL:
         take_stall(process, event->time_ns, &event->u.stall);
@@ -487,7 +370,7 @@ static enum rec_code finish(struct job_process *process, const struct rec_scan *
     if (snapshot) {
         process->live_read = process->pub.has_live = true;
         process->live_alive = snapshot->alive;
-        take_live_counters(process, snapshot);
+        job_losses_live(process, snapshot);
     }
     settle_open(process);
     if (!sort_members(process) || process->no_memory)
@@ -498,7 +381,7 @@ static enum rec_code finish(struct job_process *process, const struct rec_scan *
     uint32_t first = process->source.nparts ? process->source.parts[0].number : 0;
     if (first > 0 && first < JOB_RECOVERED_PART)
         process->pub.rotated = true;
-    sum_losses(process);
+    job_losses_sum(process);
     if (process->pub.unaccounted)
         job_warn(&process->warnings, process->pub.path, "%llu calls are missing and nothing explains why",
                  (unsigned long long)process->pub.unaccounted);

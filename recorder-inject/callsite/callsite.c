@@ -11,9 +11,9 @@
 
 /*
  * Who owns what. state.api, state.layout and state.config are written by callsite_init and by
- * the thread that holds state.lock while the mode is MODE_PENDING; they are read after an
+ * the thread that holds state.locked while the mode is MODE_PENDING; they are read after an
  * acquire load of the mode that is stored (release) afterwards. The store is written under
- * state.lock. Cache words are whole in themselves; release and acquire on them carries the
+ * state.locked. Cache words are whole in themselves; release and acquire on them carries the
  * publication of the site to the thread that finds its number.
  */
 enum mode {
@@ -102,6 +102,13 @@ static void cache_insert(uint64_t key, uint32_t site)
 static void bump(_Atomic uint64_t *counter)
 {
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* No number, for this reason. */
+static uint32_t lost(_Atomic uint64_t *counter)
+{
+    bump(counter);
+    return 0;
 }
 
 /* May one more slow path be taken in this second? Races allow a few more. */
@@ -195,19 +202,25 @@ static bool shows(const struct stack *stack)
     return false;
 }
 
-/* Caller holds the lock. Number of the stack, and its key goes into the cache; 0 = memory full. */
+/*
+ * Caller holds the lock. Number of the stack, and its key goes into the cache. 0 = memory full, or so much
+ * new text that some was cut: what was copied is then known, and the rest follows next time.
+ */
 static uint32_t publish_python(const struct stack *stack, const char *thread_state)
 {
     uint32_t locations[CALLSITE_MAX_FRAMES];
     unsigned count = 0, max = atomic_load_explicit(&state.frames, memory_order_relaxed);
-    bool settled = true;
+    bool settled = true, cut = false;
     for (unsigned i = 0; i < stack->count; i++) {
         const struct stack_frame *frame = &stack->frames[i];
         uint32_t location = frame->location;
+        cut |= frame->cut;
+        if (frame->cut)
+            continue;
         if (location == 0) {
             location = locate(stack, frame);
             if (location == 0)
-                return 0;
+                return lost(&state.store.header->lost_full);
             settled &= frame->settled || frame->hidden;
             if (frame->settled && frame->key != KEY_NONE)
                 add_known(frame->key, location);
@@ -215,9 +228,13 @@ static uint32_t publish_python(const struct stack *stack, const char *thread_sta
         if (location != HIDDEN_LOCATION)
             locations[count++] = location;
     }
+    if (cut)
+        return lost(&state.store.header->lost_busy);
     uint32_t site = store_python(&state.store, locations, count);
+    if (site == 0)
+        return lost(&state.store.header->lost_full);
     uint64_t key = state.key(&state.api, &state.layout, thread_state, max);
-    if (site != 0 && settled && key != KEY_NONE)
+    if (settled && key != KEY_NONE)
         cache_insert(key, site);
     return site;
 }
@@ -245,7 +262,9 @@ static bool prove(uintptr_t thread_state, unsigned max, struct stack *stack)
     const char *why;
     unsigned char probe;
     if (!py_peek(thread_state, &probe, sizeof(probe))) {
-        snprintf(header->reason, sizeof(header->reason), "process_vm_readv: %s", strerrordesc_np(errno));
+        char text[64];
+        snprintf(header->reason, sizeof(header->reason), "process_vm_readv: %s",
+                 strerror_r(errno, text, sizeof(text)));
         python_off(NULL);
         return false;
     }
@@ -288,10 +307,8 @@ static uint32_t native_site(const void *return_address)
     site = store_native(&state.store, (uintptr_t)return_address);
     if (site != 0)
         cache_insert(key, site);
-    else
-        bump(&state.store.header->lost_full);
     unlock();
-    return site;
+    return site != 0 ? site : lost(&state.store.header->lost_full);
 }
 
 /* Does the calling thread hold the interpreter's lock, so that the interpreter can be asked? */
@@ -314,8 +331,7 @@ static bool copy_new_frames(const char *thread_state, unsigned max, bool whole, 
     /* Hashes may have been computed: the keys of then would not be met again. */
     for (unsigned i = 0; i < stack->count && !state.layout.by_version; i++)
         if (stack->frames[i].location == 0)
-            stack->frames[i].key =
-                key_of_contents(&state.layout, (const char *)stack->frames[i].address); // NOLINT
+            stack->frames[i].key = key_of_contents(&state.layout, (const char *)stack->frames[i].address);
     return true;
 }
 
@@ -342,11 +358,8 @@ static __attribute__((noinline)) uint32_t python_site(char *thread_state, const 
         good = confirm((uintptr_t)thread_state, &stack);
     uint32_t site = 0;
     good = good && atomic_load_explicit(&state.mode, memory_order_relaxed) == MODE_PYTHON && shows(&stack);
-    if (good) {
+    if (good)
         site = publish_python(&stack, thread_state);
-        if (site == 0)
-            bump(&state.store.header->lost_full);
-    }
     unlock();
     return good ? site : native_site(return_address);
 }
@@ -380,9 +393,11 @@ void callsite_stop(void)
 static __attribute__((noinline)) uint32_t slow_path(char *thread_state, const void *return_address)
 {
     int error = errno;
-    uint32_t site = thread_state == NULL ? native_site(return_address)
-                    : may_miss()         ? python_site(thread_state, return_address)
-                                         : 0;
+    uint32_t site = 0;
+    if (thread_state != NULL && may_miss())
+        site = python_site(thread_state, return_address);
+    else if (thread_state == NULL || atomic_load_explicit(&state.mode, memory_order_relaxed) != MODE_PYTHON)
+        site = native_site(return_address);
     errno = error;
     return site;
 }

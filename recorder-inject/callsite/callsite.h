@@ -11,9 +11,9 @@
  *
  * What identifies a frame. Addresses alone do not: a code object can be freed and another
  * one be made at its address.
- *   CPython 3.12 and later: (address of the instruction, co_version, first line). co_version
- *     is a number which the interpreter gives to one code object only; when its 32 bits are used
- *     up it stays 0, and such stacks always take the slow path.
+ *   CPython 3.12 and later: (interpreter, address of the instruction, co_version). co_version is a
+ *     number which an interpreter gives to one code object only; when its 32 bits are used up it
+ *     stays 0, and such stacks always take the slow path.
  *   CPython 3.8 to 3.11: no address at all, but contents: (offset of the instruction, first
  *     line, hash of the name, hash of the file name, hash of the line table). These are
  *     the 64-bit hashes that str and bytes objects cache in themselves. Where one is not yet

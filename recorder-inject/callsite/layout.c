@@ -53,13 +53,13 @@ bool py_peekv(struct iovec *from, unsigned count, void *to, size_t bytes)
 
 bool py_peek(uintptr_t address, void *to, size_t bytes)
 {
-    struct iovec remote = {(void *)address, bytes}; // NOLINT
+    struct iovec remote = {(void *)address, bytes};
     return py_peekv(&remote, 1, to, bytes);
 }
 
 bool py_poke(uintptr_t address, const void *from, size_t bytes)
 {
-    struct iovec local = {(void *)(uintptr_t)from, bytes}, remote = {(void *)address, bytes}; // NOLINT
+    struct iovec local = {(void *)(uintptr_t)from, bytes}, remote = {(void *)address, bytes};
     return process_vm_writev(self(), &local, 1, &remote, 1, 0) == (ssize_t)bytes;
 }
 

@@ -42,7 +42,8 @@ enum proof proof_by_structure(const struct py_api *api, const struct py_layout *
         const struct stack_frame *frame = &stack->frames[i];
         if (frame->hidden)
             continue;
-        if (frame->file.length == 0 || frame->function.length == 0 || frame->firstlineno < 0)
+        if ((!frame->cut && (frame->file.length == 0 || frame->function.length == 0)) ||
+            frame->firstlineno < 0)
             *why = "a code object without file, name or line";
         /* Who calls has run at least the instruction that loads the callee. */
         if (frame->offset <= 0)
@@ -80,7 +81,7 @@ enum proof proof_by_interpreter(const struct py_api *api, uintptr_t thread_state
         const struct stack_frame *frame = &stack->frames[i];
         if (frame->hidden || frame->offset < 0)
             continue;
-        int line = api->addr_to_line((void *)frame->code, (int)frame->offset); // NOLINT
+        int line = api->addr_to_line((void *)frame->code, (int)frame->offset);
         if ((line > 0 ? (uint32_t)line : 0) != frame->line) {
             *why = "the interpreter decodes a line table differently";
             return PROOF_BAD;

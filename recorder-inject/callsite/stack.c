@@ -63,7 +63,7 @@ static uint32_t unit_at(const unsigned char *units, unsigned kind, size_t i)
  * A str whose text does not lie in the object itself is left empty: exact is cleared.
  */
 static bool copy_text(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object,
-                      bool end, size_t max, struct stack_text *text)
+                      bool end, size_t max, struct stack_frame *frame, struct stack_text *text)
 {
     struct stack *stack = copier->stack;
     uint64_t length = word_at(head, PY_LENGTH);
@@ -84,21 +84,22 @@ static bool copy_text(struct copier *copier, const unsigned char head[PY_OBJECT_
     uintptr_t data = object + (ascii ? copier->layout->ascii_data : copier->layout->compact_data);
     if (!py_peek(data + skip * kind, units, count * kind))
         return wrong(copier, "a str that cannot be read");
-    size_t room = sizeof(stack->text) - stack->used;
-    size_t limit = room < max ? room : max, used = 0;
+    size_t used = 0;
+    if (sizeof(stack->text) - stack->used < max) {
+        frame->cut = true;
+        return true;
+    }
     for (size_t i = 0; i < count; i++) {
         uint32_t c = unit_at(units, kind, i);
         char utf8[4];
         unsigned bytes = put_utf8(c, utf8);
         if (c == 0 || (ascii && c >= 0x80))
             return wrong(copier, "a str with impossible text");
-        if (used + bytes > limit)
+        if (used + bytes > max)
             break;
         memcpy(stack->text + stack->used + used, utf8, bytes);
         used += bytes;
     }
-    if (limit < max && used < count)
-        stack->exact = false;
     stack->used += used;
     text->length = (uint16_t)used;
     return true;
@@ -131,8 +132,8 @@ static bool settle_hash(struct copier *copier, const unsigned char head[PY_OBJEC
     /* Rewriting the old value first tells whether the page can be written: a store would fault. */
     if (!readable(data, bytes) || !py_poke(object + PY_HASH, &unset, sizeof(unset)))
         return wrong(copier, "an object that cannot be hashed");
-    int64_t hash = copier->api->hash_bytes((const void *)data, (int64_t)bytes); // NOLINT
-    __atomic_store_n((int64_t *)(object + PY_HASH), hash, __ATOMIC_RELAXED);    // NOLINT
+    int64_t hash = copier->api->hash_bytes((const void *)data, (int64_t)bytes);
+    __atomic_store_n((int64_t *)(object + PY_HASH), hash, __ATOMIC_RELAXED);
     return true;
 }
 
@@ -206,12 +207,13 @@ static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t
                             word_at(code, layout->code_linetable)};
     struct iovec parts[3];
     for (unsigned i = 0; i < 3; i++)
-        parts[i] = (struct iovec){(void *)objects[i], PY_OBJECT_BYTES}; // NOLINT
+        parts[i] = (struct iovec){(void *)objects[i], PY_OBJECT_BYTES};
     if (!py_peekv(parts, 3, heads, sizeof(heads)))
         return wrong(copier, "a code object with unreadable parts");
     const struct stack_frame *same = same_code(copier->stack, frame);
     if (same != NULL) {
         frame->settled &= same->settled;
+        frame->cut = same->cut;
         frame->file = same->file;
         frame->function = same->function;
         return find_line(copier, heads[2], objects[2], frame);
@@ -219,8 +221,8 @@ static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t
     if (!layout->by_version && (!settle_str(copier, heads[0], objects[0], frame) ||
                                 !settle_str(copier, heads[1], objects[1], frame)))
         return false;
-    return copy_text(copier, heads[0], objects[0], true, CALLSITE_MAX_FILE, &frame->file) &&
-           copy_text(copier, heads[1], objects[1], false, CALLSITE_MAX_FUNCTION, &frame->function) &&
+    return copy_text(copier, heads[0], objects[0], true, CALLSITE_MAX_FILE, frame, &frame->file) &&
+           copy_text(copier, heads[1], objects[1], false, CALLSITE_MAX_FUNCTION, frame, &frame->function) &&
            find_line(copier, heads[2], objects[2], frame);
 }
 
@@ -272,6 +274,7 @@ bool stack_copy(const struct py_api *api, const struct py_layout *layout, struct
             return wrong(&copier, "a frame that cannot be read");
         unsigned owner = layout->frame_owner != PY_NOT_THERE ? bytes[layout->frame_owner] : 0;
         frame->code = word_at(bytes, layout->frame_code) & ~PY_TAG_BITS;
+        frame->cut = false;
         if (!copy_code(&copier, frame, word_at(bytes, layout->frame_instr), owner))
             return false;
     }

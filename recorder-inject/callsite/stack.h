@@ -20,6 +20,7 @@ struct stack_frame {
     uint32_t location; /* known already, of a frame with this key: not copied; 0 = copy it */
     bool hidden;       /* tracebacks do not show it: it has not begun, or is a helper of the interpreter */
     bool settled;      /* it has what tells it from all others: its key may be remembered */
+    bool cut;          /* not copied as a whole: stack.text is full */
     /* The copy. */
     uintptr_t code;
     int64_t offset; /* of the instruction in bytes; negative = before the first */
@@ -30,7 +31,7 @@ struct stack_frame {
 
 struct stack {
     const char *wrong; /* what disagreed with the layout; NULL = nothing */
-    bool exact;        /* every text was read: no foreign str types, no text too long for the buffer */
+    bool exact;        /* no text of a foreign str type was left out */
     unsigned count;
     struct stack_frame frames[CALLSITE_MAX_FRAMES]; /* innermost first */
     size_t used;

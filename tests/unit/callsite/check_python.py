@@ -433,6 +433,39 @@ def check_foreign_threads():
     assert len(results) == 3 and all(describe(site)[1:] == want[1:] for site, want in results)
 
 
+def check_hashes():
+    """Hashes that were computed for the interpreter are the ones it computes itself."""
+    start()
+
+    def target():
+        return capture()
+
+    for file in ("/some/path.py", "/é/ü.py", "/日本.py", "/\U0001d54f.py"):
+        code = target.__code__.replace(co_filename=file[:-1] + file[-1], co_name="n" + file[1:3])
+        assert types.FunctionType(code, globals())()
+        lines = code.co_lnotab if sys.version_info < (3, 10) else code.co_linetable
+        for value in (code.co_filename, code.co_name, lines):
+            fresh = bytes(bytearray(value)) if isinstance(value, bytes) else "".join(list(value))
+            assert fresh is not value and hash(fresh) == hash(value)
+        assert hash(code) == hash(code.replace()) and code == code.replace()
+
+
+def check_much_text():
+    """A stack with more text than one slow path takes gets its number all the same, some captures later."""
+    start(frames=64)
+    names = {"capture": capture}
+    calls = ["capture()"]
+    for i in range(63):
+        file = "/%s/%d.py" % ("d" * 480, i)
+        exec(compile("def f%d(): return %s" % (i, calls[-1]), file, "exec"), names)
+        calls.append("f%d()" % i)
+    sites = [names["f62"]() for _ in range(10)]
+    assert sites[0] == 0 and sites[-1] and status()[0] == "proved", (sites, status())
+    assert [frame[:2] for frame in describe(sites[-1])] == [
+        ("/%s/%d.py" % ("d" * 480, i), "f%d" % i) for i in range(63)
+    ] + [(__file__, "<listcomp>" if sys.version_info < (3, 12) else "check_much_text")]
+
+
 def check_errno():
     start()
     assert released.probe_errno_kept() and released.probe_errno_kept()

@@ -104,7 +104,7 @@ unsigned probe_capture(void)
 
 unsigned probe_capture_native(unsigned long long address)
 {
-    return callsite_capture((const void *)(uintptr_t)address); // NOLINT
+    return callsite_capture((const void *)(uintptr_t)address);
 }
 
 /* Number that all captures agreed on; 0 when they did not. */
@@ -127,7 +127,7 @@ int probe_errno_kept(void)
 static void *capture_in_thread(void *address)
 {
     *(unsigned long long *)address =
-        callsite_capture((const void *)(uintptr_t)(*(unsigned long long *)address)); // NOLINT
+        callsite_capture((const void *)(uintptr_t)(*(unsigned long long *)address));
     return NULL;
 }
 

@@ -14,6 +14,8 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import jsonschema
+
 SOURCE = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("FR_BUILD", SOURCE / "build")).resolve()
 LAUNCH = BUILD / "samples/jobs/launch"
@@ -116,8 +118,9 @@ def analyze(*args):
     """fr-analyze's exit status and JSON document."""
     done = tool(FR_ANALYZE, "--json", *args)
     assert done.returncode in (0, 1, 3), f"exit status {done.returncode}: {done.stderr}"
-    assert done.stderr == "" or done.returncode, done.stderr
-    return done.returncode, json.loads(done.stdout)
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, json.loads((SOURCE / "docs/fr-verdict-1.schema.json").read_text()))
+    return done.returncode, document
 
 
 # Calls that the sample jobs count themselves (NCCL_COUNTED in samples/jobs).

@@ -50,6 +50,7 @@ static struct hg_work *take_work(struct CUstream_st *s)
             pthread_cond_signal(&s->room);
         }
     }
+    s->ended = !work;
     pthread_mutex_unlock(&s->lock);
     return work;
 }
@@ -67,8 +68,14 @@ static void run_work(struct CUstream_st *s, struct hg_work *work)
     }
 }
 
-static void free_stream(struct CUstream_st *s)
+static void unlink_and_free(struct CUstream_st *s)
 {
+    pthread_mutex_lock(&s->device->lock);
+    struct CUstream_st **link = &s->device->streams;
+    while (*link != s)
+        link = &(*link)->next;
+    *link = s->next;
+    pthread_mutex_unlock(&s->device->lock);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->filled);
     pthread_cond_destroy(&s->room);
@@ -90,7 +97,7 @@ static void *worker_main(void *argument)
             pthread_mutex_unlock(&s->lock);
         }
     }
-    free_stream(s);
+    unlink_and_free(s);
     return NULL;
 }
 
@@ -113,6 +120,13 @@ static CUresult append(struct CUstream_st *s, struct hg_work *work)
     CUresult result = CUDA_SUCCESS;
     work->next = NULL;
     pthread_mutex_lock(&s->lock);
+    if (s->ended) {
+        /* Only somebody who waits for a destroyed stream comes here: its end is reached. */
+        pthread_mutex_unlock(&s->lock);
+        work->run(work);
+        work->release(work);
+        return result;
+    }
     if (!s->has_worker) {
         if (start_worker(s))
             result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -321,8 +335,9 @@ static bool is_listed(struct hg_device *device, CUstream handle)
     struct CUstream_st *s = device->streams;
     while (s && s != handle)
         s = s->next;
+    bool is_valid = s && !s->is_gone;
     pthread_mutex_unlock(&device->lock);
-    return s != NULL;
+    return is_valid;
 }
 
 CUresult hg_stream_resolve(CUstream handle, int index, CUstream *stream)
@@ -344,11 +359,7 @@ CUresult hg_stream_destroy(CUstream s)
         pthread_mutex_unlock(&device->lock);
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    struct CUstream_st **link = &device->streams;
-    while (*link && *link != s)
-        link = &(*link)->next;
-    if (*link)
-        *link = s->next;
+    s->is_gone = true;
     pthread_mutex_unlock(&device->lock);
 
     pthread_mutex_lock(&s->lock);
@@ -357,7 +368,7 @@ CUresult hg_stream_destroy(CUstream s)
     pthread_cond_signal(&s->filled);
     pthread_mutex_unlock(&s->lock);
     if (!has_worker)
-        free_stream(s);
+        unlink_and_free(s);
     return CUDA_SUCCESS;
 }
 

@@ -13,7 +13,10 @@ struct CUstream_st {
     int priority;
     uint64_t id;
 
-    struct CUstream_st *next; /* in the device's list, under the device's lock */
+    /* Under the device's lock. A destroyed stream stays in the list until its work is done: who waits for the
+     * device waits for it too. */
+    struct CUstream_st *next;
+    bool is_gone; /* destroyed: no longer a valid handle */
 
     pthread_mutex_t lock; /* guards all below; taken after the device's lock, never before */
     pthread_cond_t filled;
@@ -24,7 +27,8 @@ struct CUstream_st {
     uint64_t submitted;
     uint64_t completed;
     bool has_worker;
-    bool destroyed; /* the worker frees the stream once the queue is empty */
+    bool destroyed; /* the worker ends, and frees the stream, once the queue is empty */
+    bool ended;     /* it has: nothing will run any more */
 
     /* Only the worker uses these. */
     unsigned long nccl_done;  /* operations finished */

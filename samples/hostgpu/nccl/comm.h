@@ -86,7 +86,7 @@ struct ncclComm {
     pthread_cond_t idle;        /* no job is running */
     int jobs;                   /* running in the background */
     int graph_launches;         /* kept in graphs: ncclCommDestroy waits until these are gone */
-    CUstream last_stream;       /* of the latest launch; only compared, never used */
+    uint64_t last_stream;       /* id, of the latest launch */
     struct hg_fence *last_done; /* of the latest launch */
     unsigned op_count;
     struct lab_user_redop *redops; /* slots; a handle is ncclNumOps + index */

@@ -48,7 +48,7 @@ ncclResult_t lab_group_add_job(const struct lab_job *job)
     if (!copy)
         return lab_error(ncclSystemError, "no memory for a job");
     *copy = *job;
-    copy->next = NULL;
+    copy->next = copy->then = NULL;
     copy->device = hg_current_device();
     lab_comm_ref(copy->state);
     *group.jobs_tail = copy;
@@ -60,15 +60,42 @@ ncclResult_t lab_group_add_job(const struct lab_job *job)
 
 static void free_job(struct lab_job *job)
 {
-    lab_comm_unref(job->state);
-    free(job);
+    while (job) {
+        struct lab_job *then = job->then;
+        lab_comm_unref(job->state);
+        free(job);
+        job = then;
+    }
+}
+
+/* Moves every job on the communicator of an earlier one behind that one. */
+static void chain_jobs(struct lab_job *jobs)
+{
+    for (struct lab_job *j = jobs; j; j = j->next) {
+        struct lab_job **end = &j->then, **link = &j->next;
+        while (*link) {
+            struct lab_job *later = *link;
+            if (later->state != j->state) {
+                link = &later->next;
+                continue;
+            }
+            *link = later->next;
+            *end = later;
+            end = &later->then;
+        }
+    }
 }
 
 static void *job_main(void *argument)
 {
-    struct lab_job *job = argument;
-    hg_set_current_device(job->device);
-    job->result = job->run(job);
+    struct lab_job *first = argument;
+    int device = hg_current_device();
+    first->result = ncclSuccess;
+    for (struct lab_job *j = first; j && first->result == ncclSuccess; j = j->then) {
+        hg_set_current_device(j->device);
+        first->result = j->run(j);
+    }
+    hg_set_current_device(device);
     return NULL;
 }
 
@@ -133,6 +160,7 @@ static ncclResult_t run_together(struct lab_job *jobs, size_t n)
 static ncclResult_t run_jobs(struct lab_job *jobs)
 {
     ncclResult_t result = ncclSuccess;
+    chain_jobs(jobs);
     if (!jobs->state->blocking) {
         while (jobs) {
             struct lab_job *next = jobs->next;
@@ -170,6 +198,7 @@ static ncclResult_t launch_comm(struct pending_op *ops, size_t nops, size_t firs
     CUstream *streams = calloc(nops - first, sizeof *streams);
     ncclResult_t result = ncclSuccess;
     size_t n = 0;
+    lab_comm_ref(comm); /* another thread may abort it meanwhile */
     for (size_t i = first; i < nops && mine && streams; i++) {
         if (ops[i].comm != comm)
             continue;
@@ -182,6 +211,7 @@ static ncclResult_t launch_comm(struct pending_op *ops, size_t nops, size_t firs
         result = lab_launch(comm, mine, streams, n);
     else
         result = lab_error(ncclSystemError, "no memory for %zu operations in a group", nops);
+    lab_comm_unref(comm);
     free(mine);
     free(streams);
     return result;

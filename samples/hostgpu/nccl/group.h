@@ -11,7 +11,9 @@ struct lab_job {
     struct ncclComm *state; /* whose asynchronous result tells how the job goes; the job holds a reference */
     int device;             /* current device of the thread that called */
     struct lab_job *next;
-    ncclResult_t result;
+    struct lab_job
+        *then; /* the next job of the group on the same communicator: jobs on one must not overlap */
+    ncclResult_t result; /* of the whole chain */
 
     /* Used by the jobs of init.c. */
     struct ncclComm *comm;   /* to join, or to end */

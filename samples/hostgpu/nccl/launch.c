@@ -186,7 +186,7 @@ static CUresult submit_now(struct launch *l, const CUstream *streams, size_t n)
     CUresult result = CUDA_SUCCESS;
     hg_fence_ref(done);
     pthread_mutex_lock(&c->lock);
-    if (c->last_done && c->last_stream != streams[0])
+    if (c->last_done && c->last_stream != hg_stream_id(streams[0]))
         result = hg_submit_wait(streams[0], c->last_done);
     if (result == CUDA_SUCCESS)
         result = gather_streams(streams[0], streams, n);
@@ -198,7 +198,7 @@ static CUresult submit_now(struct launch *l, const CUstream *streams, size_t n)
         hg_fence_unref(c->last_done);
         hg_fence_ref(done);
         c->last_done = done;
-        c->last_stream = streams[0];
+        c->last_stream = hg_stream_id(streams[0]);
         result = release_streams(streams[0], streams, n, done);
     }
     pthread_mutex_unlock(&c->lock);

@@ -53,15 +53,18 @@ static void split(const struct rank_context *context)
         CHECK_NCCL(ncclCommDestroy(child));
     }
     /* Two splits in one group: the children are there when the group ends. */
-    ncclComm_t pair[2] = {NULL, NULL};
+    ncclComm_t pair[2] = {NULL, NULL}, third;
     ncclComm_t second;
     CHECK_NCCL(ncclCommSplit(world, 0, me, &second, NULL));
     CHECK_NCCL(ncclGroupStart());
     CHECK_NCCL(ncclCommSplit(world, 0, me, &pair[0], NULL));
     CHECK_NCCL(ncclCommSplit(second, 0, -me, &pair[1], NULL));
+    CHECK_NCCL(ncclCommSplit(world, me % 2, me, &third, NULL)); /* the same parent again */
     CHECK(!pair[0] && !pair[1]);
     CHECK_NCCL(ncclGroupEnd());
     check_place(pair[0], me, n);
+    check_place(third, me / 2, (n + 1 - me % 2) / 2);
+    CHECK_NCCL(ncclCommDestroy(third));
     check_place(pair[1], n - 1 - me, n);
     CHECK_NCCL(ncclCommFinalize(world));
     CHECK(ncclAllReduce(NULL, NULL, 1, ncclInt8, ncclSum, world, NULL) == ncclInvalidUsage);
@@ -147,7 +150,12 @@ static void init_all(const struct rank_context *context)
     (void)context;
     ncclComm_t comms[DEVICES];
     int *data[DEVICES];
+    int current, alone = 3;
     CHECK_CUDA(cudaSetDevice(2));
+    CHECK_NCCL(ncclCommInitAll(comms, 1, &alone));
+    CHECK_CUDA(cudaGetDevice(&current));
+    CHECK(current == 2);
+    CHECK_NCCL(ncclCommDestroy(comms[0]));
     CHECK_NCCL(ncclCommInitAll(comms, DEVICES, NULL));
     for (int i = 0; i < DEVICES; i++) {
         int device;

@@ -19,6 +19,12 @@ static void let_go(unsigned *word)
     __atomic_store_n(word, 1, __ATOMIC_RELEASE);
 }
 
+static void open_gate_slowly(void *gate)
+{
+    sleep_s(0.05);
+    let_go(gate);
+}
+
 static void events(void)
 {
     cudaStream_t a = new_stream(), b = new_stream();
@@ -63,6 +69,15 @@ static void events(void)
     let_go(gate);
     CHECK_CUDA(cudaEventSynchronize(end));
     CHECK(data[2] == 0x02020202);
+    /* Who waits for the device waits for a destroyed stream too. */
+    cudaStream_t c = new_stream();
+    hold(c, gate);
+    CHECK_CUDA(cudaMemsetAsync(data + 3, 3, sizeof *data, c));
+    CHECK_CUDA(cudaStreamDestroy(c));
+    CHECK(cudaStreamQuery(c) == cudaErrorInvalidResourceHandle);
+    CHECK_CUDA(cudaLaunchHostFunc(b, open_gate_slowly, gate));
+    CHECK_CUDA(cudaDeviceSynchronize());
+    CHECK(data[3] == 0x03030303);
     CHECK(cudaStreamSynchronize((cudaStream_t)&ms) == cudaErrorInvalidResourceHandle);
     CHECK_CUDA(cudaStreamDestroy(b));
     CHECK_CUDA(cudaEventDestroy(start));

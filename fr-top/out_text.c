@@ -49,10 +49,10 @@ static void write_rank(const struct top_snapshot *snapshot, const struct top_pro
     }
     top_text_count(rate, sizeof rate, process->ops_per_s);
     top_text_end(end, sizeof end, process);
-    printf("%5s %-16s %8d %-8s %-14s %7s %-12s %9s %6llu %7s %6llu  %s\n", rank,
+    printf("%5s %-16s %8d %-8s %-14s %7s %-12s %9s %6llu %7s %6llu%s%s\n", rank,
            fr_clean(host, sizeof host, process->host), process->pid, top_state_name(process->state), op,
            since, fr_clean(clean_comm, sizeof clean_comm, comm), seq, (unsigned long long)process->lag, rate,
-           (unsigned long long)process->lost, end);
+           (unsigned long long)process->lost, end[0] != '\0' ? "  " : "", end);
 }
 
 static void write_comm(const struct top_snapshot *snapshot, const struct top_comm *comm)

@@ -73,6 +73,7 @@ def states(document):
     return {rank["rank"]: rank["state"] for rank in document["ranks"]}
 
 
+@pytest.mark.sanitize
 def test_running_job():
     with harness.Recording() as recording, running(recording):
         document = when(recording, all_run)
@@ -94,6 +95,7 @@ def test_running_job():
         assert len(re.findall(r"^ +[0-3] \S+ +\d+ (running|in call|idle) ", text, re.M)) == RANKS
 
 
+@pytest.mark.sanitize
 def test_late_rank():
     with harness.Recording() as recording, running(recording, "--fault", "sleep:rank=2,at=300"):
         document = when(recording, lambda d: "late" in states(d).values(), "--stall", "1")
@@ -281,6 +283,7 @@ def test_screen_views(job, columns, rows):
         screen.until("RANK△")
 
 
+@pytest.mark.sanitize
 @needs_tmux
 def test_screen_sort_search_filter(job):
     with Screen(job) as screen:
@@ -318,6 +321,7 @@ def test_screen_without_colour_and_unicode(job):
         assert not re.search(r"\x1b\[[0-9;]*[34][0-7]m", screen.text("-e"))
 
 
+@pytest.mark.sanitize
 @needs_tmux
 def test_screen_sizes(job):
     with Screen(job) as screen:

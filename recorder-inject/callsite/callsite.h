@@ -118,7 +118,7 @@ struct callsite_header {
     _Atomic uint64_t lost_full; /* captures without a number: memory full */
     _Atomic uint64_t lost_busy; /* another thread was publishing */
     _Atomic uint64_t lost_rate; /* more than misses_per_second */
-    char python_version[32];    /* "3.11.7"; empty = none */
+    char python_version[32];    /* "3.11.7", valid once python is past PENDING (acquire) */
     char reason[136];           /* why Python stacks are off; valid once python is OFF (acquire) */
 };
 

@@ -27,6 +27,7 @@ EXPORT int probe_errno_kept(void);
 EXPORT unsigned probe_foreign_thread(unsigned long long address);
 EXPORT int probe_callback_thread(void *callback);
 EXPORT double probe_time(unsigned times);
+EXPORT double probe_time_cold(void);
 EXPORT long probe_instructions(void);
 EXPORT long probe_describe(unsigned id, char *out, size_t room);
 EXPORT void probe_status(char *out, size_t room);
@@ -159,14 +160,41 @@ int probe_callback_thread(void *callback)
     return 1;
 }
 
+static double now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
 double probe_time(unsigned times)
 {
-    struct timespec start, end;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    double start = now_ns();
     for (unsigned i = 0; i < times; i++)
         callsite_capture(NULL);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    return ((double)(end.tv_sec - start.tv_sec) * 1e9 + (double)(end.tv_nsec - start.tv_nsec)) / times;
+    return (now_ns() - start) / times;
+}
+
+/* Median of captures between which other work has used the first two levels of cache. */
+double probe_time_cold(void)
+{
+    enum { SAMPLES = 301, OTHER_WORK = 4 << 20 };
+    static unsigned char other[OTHER_WORK];
+    double samples[SAMPLES];
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        for (size_t at = 0; at < OTHER_WORK; at += 64)
+            other[at]++;
+        double start = now_ns();
+        callsite_capture(NULL);
+        samples[i] = now_ns() - start;
+    }
+    qsort(samples, SAMPLES, sizeof(samples[0]), by_value);
+    return samples[SAMPLES / 2];
 }
 
 /* Single steps of a child until its next signal, or -1. */

@@ -104,7 +104,7 @@ static bool add_part(struct job_source *source, const char *path, uint32_t numbe
     if (!copy)
         return false;
     memmove(&source->parts[at + 1], &source->parts[at], (source->nparts - at) * sizeof(*source->parts));
-    source->parts[at] = (struct job_part){copy, number};
+    source->parts[at] = (struct job_part){.path = copy, .number = number};
     source->nparts++;
     return true;
 }

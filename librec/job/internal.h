@@ -100,6 +100,7 @@ void job_meta_parse(const char *text, struct job_meta *meta, char live[REC_LIVE_
 struct job_part {
     char *path;
     uint32_t number;
+    bool broken; /* loading could not read it, or not to its end */
 };
 
 #define JOB_RECOVERED_PART (UINT32_MAX - 1000) /* numbers above are recovered files: behind all others */

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -219,26 +220,44 @@ static void close_part(struct rec_scan *scan)
     scan->part++;
 }
 
+/*
+ * A part that cannot be read, or not to its end. Loading remembers and warns; a scan passes
+ * over what loading could not read, and over parts that rotation has removed since.
+ */
+static bool pass_over(struct rec_scan *scan, const struct rec_error *problem)
+{
+    struct job_process *process = scan->process;
+    struct job_part *part = &process->source.parts[scan->part];
+    if (problem->code == REC_ERR_NOMEM)
+        return false;
+    if (!scan->loading)
+        return part->broken || access(part->path, F_OK) != 0;
+    job_warn(&process->warnings, part->path, "%s", problem->text);
+    part->broken = true;
+    return true;
+}
+
+/* Opens the current part, or passes over it (REC_END). */
 static enum rec_code open_part(struct rec_scan *scan, struct rec_error *err)
 {
     struct job_process *process = scan->process;
-    const char *path = process->source.parts[scan->part].path;
     struct rec_error problem = {0};
-    enum rec_code code = rec_reader_open(path, &scan->reader, &problem);
+    enum rec_code code = rec_reader_open(process->source.parts[scan->part].path, &scan->reader, &problem);
     if (code == REC_OK) {
-        process->files_read += scan->loading;
+        if (scan->loading)
+            process->files_read++;
         skip_segments(scan);
         return REC_OK;
     }
-    if (code == REC_ERR_NOMEM || !scan->loading) {
-        if (err)
-            *err = problem;
-        return code;
+    if (pass_over(scan, &problem)) {
+        if (scan->loading)
+            process->files_unreadable++;
+        scan->part++;
+        return REC_END;
     }
-    job_warn(&process->warnings, path, "%s", problem.text);
-    process->files_unreadable++;
-    scan->part++;
-    return REC_END;
+    if (err)
+        *err = problem;
+    return code;
 }
 
 /* The next record of the file; REC_END when the file has no more. */
@@ -257,14 +276,13 @@ static enum rec_code next_in_files(struct rec_scan *scan, struct rec_event *even
         if (code == REC_OK && !(scan->stop_offset && event->offset >= scan->stop_offset))
             return REC_OK;
         if (code != REC_OK && code != REC_END) {
-            if (code == REC_ERR_NOMEM || !scan->loading) {
+            if (!pass_over(scan, &problem)) {
                 if (err)
                     *err = problem;
                 return code;
             }
-            job_warn(&scan->process->warnings, scan->process->source.parts[scan->part].path, "%s",
-                     problem.text);
-            scan->process->pub.damaged = true;
+            if (scan->loading)
+                scan->process->pub.damaged = true;
         }
         close_part(scan);
     }

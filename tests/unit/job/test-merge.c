@@ -1,4 +1,5 @@
 /* Merging files and live regions: every call once, in order, and what is missing is known. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -336,6 +337,111 @@ static void test_truncated(void **state)
     assert_string_equal(err.path, path);
 }
 
+/* What is missing across damage is known to be missing and why. */
+static void test_damaged(void **state)
+{
+    (void)state;
+    struct maker maker;
+    struct rec_error err;
+    maker_open(&maker, dir, "h1-1", maker_meta(0xa1, 0, 1, NULL, NULL, T0), 0);
+    maker_world(&maker, 0x77, 1, 0);
+    for (int i = 0; i < 200; i++) {
+        for (int k = 0; k < 2000; k++) { /* counts that do not compress: several segments */
+            struct rec_op op =
+                maker_op(maker.ordinal++, (uint64_t)i * 2000 + (uint64_t)k, 0, maker.now += 1000);
+            op.count = rec_mix64(op.seq + 1) >> 20;
+            rec_writer_ops(maker.writer, &op, 1);
+        }
+        assert_int_equal(rec_writer_flush(maker.writer, &err), REC_OK);
+    }
+    maker_close(&maker);
+    char path[96];
+    struct stat info;
+    snprintf(path, sizeof(path), "%s/h1-1.frec", dir);
+    FILE *file = fopen(path, "r+e");
+    assert_non_null(file);
+    assert_int_equal(fstat(fileno(file), &info), 0);
+    assert_int_equal(fseek(file, info.st_size / 2, SEEK_SET), 0);
+    assert_int_equal(fwrite("\xde\xad\xbe\xef", 1, 4, file), 4);
+    fclose(file);
+    struct rec_job *job = open_job(NULL);
+    const struct rec_process *process = only_process(job);
+    assert_true(process->damaged);
+    assert_true(process->ops > 100000 && process->ops < 400000);
+    assert_int_equal(process->ops + process->dropped_ops, 400000);
+    assert_int_equal(process->unaccounted, 0);
+    struct seen seen = scan(job, process, NULL);
+    assert_int_equal(seen.ops, process->ops);
+    assert_int_equal(seen.jumps, process->dropped_ops);
+    assert_int_equal(seen.next, 400000);
+    rec_job_close(job);
+}
+
+/* A scan shows the picture that loading saw, though the job goes on. */
+static void test_growing(void **state)
+{
+    (void)state;
+    struct maker maker;
+    struct rec_error err;
+    maker_open(&maker, dir, "h1-1", maker_meta(0xa1, 0, 1, NULL, NULL, T0), 0);
+    maker_world(&maker, 0x77, 1, 0);
+    maker_ops(&maker, 0, 0, 100);
+    assert_int_equal(rec_writer_flush(maker.writer, &err), REC_OK);
+    struct rec_job *job = open_job(NULL);
+    maker_ops(&maker, 0, 100, 100);
+    assert_int_equal(rec_writer_flush(maker.writer, &err), REC_OK);
+    assert_int_equal(only_process(job)->ops, 100);
+    assert_int_equal(scan(job, only_process(job), NULL).ops, 100);
+    rec_job_close(job);
+    job = open_job(NULL);
+    assert_int_equal(scan(job, only_process(job), NULL).ops, 200);
+    /* Rotation may remove a part at any time. */
+    char path[96];
+    snprintf(path, sizeof(path), "%s/h1-1.frec", dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(scan(job, only_process(job), NULL).ops, 0);
+    rec_job_close(job);
+    maker_close(&maker);
+}
+
+static void *scan_in_thread(void *arg)
+{
+    const struct rec_job *job = arg;
+    struct rec_scan *s;
+    struct rec_event event;
+    struct rec_error err;
+    uintptr_t ops = 0;
+    size_t count;
+    const struct rec_process *process = rec_job_processes(job, &count)[0];
+    if (rec_scan_open(job, process, NULL, &s, &err) != REC_OK)
+        return NULL;
+    while (rec_scan_next(s, &event, &err) == REC_OK)
+        ops += event.type == REC_EV_OP && rec_process_member(process, event.u.op.comm) != NULL;
+    rec_scan_close(s);
+    return (void *)ops;
+}
+
+/* A job may be shared between threads. */
+static void test_scans_in_parallel(void **state)
+{
+    (void)state;
+    struct maker maker;
+    maker_open(&maker, dir, "h1-1", maker_meta(0xa1, 0, 1, NULL, NULL, T0), 0);
+    maker_world(&maker, 0x77, 1, 0);
+    maker_ops(&maker, 0, 0, 5000);
+    maker_close(&maker);
+    struct rec_job *job = open_job(NULL);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, scan_in_thread, job), 0);
+    for (int i = 0; i < 4; i++) {
+        void *ops;
+        assert_int_equal(pthread_join(threads[i], &ops), 0);
+        assert_int_equal((uintptr_t)ops, 5000);
+    }
+    rec_job_close(job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +452,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_group_states, setup, teardown),
         cmocka_unit_test_setup_teardown(test_truncated, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_growing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_scans_in_parallel, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,5 @@
 #include "stream.h"
 
-#include <stdlib.h>
-
 static struct hg_device devices[HG_MAX_DEVICES];
 static int device_count;
 static pthread_once_t devices_once = PTHREAD_ONCE_INIT;
@@ -9,9 +7,8 @@ static _Thread_local int current_device;
 
 static void make_devices(void)
 {
-    const char *text = getenv("HOSTGPU_DEVICES");
-    int count = text ? atoi(text) : 8;
-    device_count = count < 1 ? 1 : count > HG_MAX_DEVICES ? HG_MAX_DEVICES : count;
+    unsigned long count = hg_number_from_environment("HOSTGPU_DEVICES", 8);
+    device_count = count < 1 ? 1 : count > HG_MAX_DEVICES ? HG_MAX_DEVICES : (int)count;
     for (int i = 0; i < device_count; i++) {
         devices[i].index = i;
         pthread_mutex_init(&devices[i].lock, NULL);

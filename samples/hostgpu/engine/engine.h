@@ -163,6 +163,11 @@ CUresult hg_memory_unregister(void *pointer);
 bool hg_memory_find(const void *pointer, struct hg_memory *found);
 void hg_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
 
+/* ---- Environment ---- */
+
+/* What is no number is reported on stderr and counts as not set. */
+unsigned long hg_number_from_environment(const char *name, unsigned long fallback);
+
 /* ---- Planned faults ---- */
 
 /* From the environment at first use; 0 means no fault. Counts start at 1. */

@@ -298,8 +298,7 @@ LAB_EXPORT(ncclCommShrink);
 static ncclResult_t run_finalize(struct lab_job *job)
 {
     lab_comm_drain(job->state);
-    const char *barrier = getenv("HOSTGPU_FINALIZE_BARRIER");
-    if (barrier && !strcmp(barrier, "1") && !lab_comm_host_barrier(job->state, 0, 0))
+    if (hg_number_from_environment("HOSTGPU_FINALIZE_BARRIER", 0) && !lab_comm_host_barrier(job->state, 0, 0))
         return lab_error(ncclInternalError, "aborted while finalizing");
     return ncclSuccess;
 }

@@ -142,6 +142,20 @@ static void scalable(const struct rank_context *context)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
+/* One id for every communicator of the job, as NCCL_COMM_ID makes it. */
+static void fixed_id(const struct rank_context *context)
+{
+    ncclUniqueId id;
+    CHECK(!setenv("NCCL_COMM_ID", "127.0.0.1:5000", 1));
+    for (int i = 0; i < 20; i++) {
+        ncclComm_t comm;
+        CHECK_NCCL(ncclGetUniqueId(&id));
+        CHECK_NCCL(ncclCommInitRank(&comm, context->nranks, id, (context->rank + i) % context->nranks));
+        CHECK(sum_of_one(comm, 1) == context->nranks);
+        CHECK_NCCL(ncclCommDestroy(comm));
+    }
+}
+
 /* ---- Several ranks in one process ---- */
 
 static void init_all(const struct rank_context *context)
@@ -419,6 +433,7 @@ int main(void)
     ranks_run(4, shrink, NULL);
     ranks_run(3, revoke_all, NULL);
     ranks_run(4, scalable, NULL);
+    ranks_run(4, fixed_id, NULL);
     ranks_run(1, init_all, NULL);
     ranks_run(2, init_in_group, NULL);
     ranks_run(1, init_in_threads, NULL);

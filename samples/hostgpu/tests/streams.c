@@ -265,8 +265,20 @@ static void blocked_with_marks(const struct rank_context *context)
     CHECK(marks[0] == stop - 1 && marks[1] == stop - 1);
 }
 
+static void devices_from_environment(const struct rank_context *context)
+{
+    int count;
+    CHECK(!setenv("HOSTGPU_DEVICES", context->argument, 1));
+    CHECK_CUDA(cudaGetDeviceCount(&count));
+    CHECK(count == (strcmp(context->argument, "3") ? 8 : 3));
+    CHECK_CUDA(cudaSetDevice(count - 1));
+    CHECK(cudaSetDevice(count) == cudaErrorInvalidDevice);
+}
+
 int main(void)
 {
+    ranks_run(1, devices_from_environment, "3");
+    ranks_run(1, devices_from_environment, "3x");
     struct rank_set set;
     for (const char *stop = "1\0002\0004\0"; *stop; stop += 2)
         ranks_run(1, blocked_with_marks, stop);

@@ -164,11 +164,11 @@ static void test_full_table(void **state)
     run(tracks, 1000, 1, 0, 0, 1024, &sink);
     assert_int_equal(sink.count, 0);
     for (uint32_t comm = 0; comm < 50; comm++)
-        rec_tracks_end(tracks, comm);
+        rec_tracks_end(tracks, comm, keep, &sink);
     run(tracks, 1000, 1, 0, 0, 1024, &sink);
     assert_int_equal(sink.count, 1);
     for (uint32_t comm = 0; comm < 2000; comm++)
-        rec_tracks_end(tracks, comm);
+        rec_tracks_end(tracks, comm, keep, &sink);
     assert_int_equal(tracks->pair_count, 0);
     for (uint32_t i = 0; i < REC_PAIR_TRACKS; i++)
         assert_int_equal(tracks->pairs[i].comm, REC_ID_NONE);

@@ -71,6 +71,7 @@ static int confine(void)
         ALLOW(pwrite64),
         ALLOW(pread64),
         ALLOW(ftruncate),
+        ALLOW(sync_file_range),
         ALLOW(prlimit64),
         ALLOW(write),
         ALLOW(exit_group),

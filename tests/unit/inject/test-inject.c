@@ -546,6 +546,7 @@ static void unusable_directories_do_no_harm(void **state)
     /* No trace: the region alone. */
     const char *const no_dir[] = {"FREC_DIR", "/proc/nowhere", NULL};
     assert_exit(run_with(no_dir, "ops", "100000"), 0);
+    assert_int_equal(count_live(), 0);
     /* No region: the trace alone, which says so. */
     const char *const no_live[] = {"FREC_LIVE_DIR", "/proc/nowhere", NULL};
     assert_exit(run_with(no_live, "ops", "10"), 0);
@@ -569,6 +570,25 @@ static void unusable_directories_do_no_harm(void **state)
     assert_int_equal(symlink("/tmp", path), 0);
     assert_exit(run("ops", "10"), 0);
     assert_non_null(strstr(only_trace()->meta, "live_error"));
+}
+
+/* Killed processes leave regions; a later process clears away what is a day old and only that. */
+static void old_regions_are_cleared_away(void **state)
+{
+    (void)state;
+    char directory[128], path[256];
+    assert_killed(run("raise", "9"), SIGKILL);
+    assert_killed(run("raise", "9"), SIGKILL);
+    snprintf(directory, sizeof(directory), "%s/frec-%u", live_dir, (unsigned)geteuid());
+    assert_int_equal(count_files(directory, ".live", path, sizeof(path)), 2);
+    struct rec_live live;
+    assert_int_equal(rec_live_map(path, true, &live, NULL), REC_OK);
+    assert_true(atomic_load(&live.header->alive_ns) != 0);
+    atomic_fetch_sub(&live.header->alive_ns, UINT64_C(90000000000000));
+    rec_live_unmap(&live);
+    assert_exit(run("ops", "1"), 0);
+    assert_int_equal(count_live(), 1);
+    assert_int_equal(access(path, F_OK), -1);
 }
 
 static void relative_directories_mean_the_start(void **state)
@@ -641,6 +661,7 @@ int main(int argc, char **argv)
         TEST(errno_comes_through),
         TEST(idleness_is_reported_once_with_stacks),
         TEST(unusable_directories_do_no_harm),
+        TEST(old_regions_are_cleared_away),
         TEST(relative_directories_mean_the_start),
         TEST(memory_stays_below_sixteen_mebibytes),
     };

@@ -123,6 +123,38 @@ static void test_scheduler_job_with_restart(void **state)
     rec_job_close(job);
 }
 
+/* Two launches in one allocation are two runs, unless the job was requeued. */
+static void test_slurm_steps(void **state)
+{
+    (void)state;
+    for (int requeued = 0; requeued < 2; requeued++) {
+        for (uint32_t step = 0; step < 2; step++)
+            for (uint32_t rank = 0; rank < 2; rank++) {
+                char stem[16], meta[512];
+                struct maker maker;
+                snprintf(stem, sizeof(stem), "p%u%u", step, rank);
+                snprintf(
+                    meta, sizeof(meta),
+                    "{\"proc_uid\":\"%x\",\"rank\":%u,\"world_size\":2,\"job\":{\"source\":\"SLURM_JOB_ID\","
+                    "\"id\":\"7\",\"restart\":\"%u\"},\"env\":{\"SLURM_STEP_ID\":\"%u\"}}",
+                    0x10 + 2 * step + rank, rank, requeued ? step : 0, step);
+                maker_open(&maker, dir, stem, meta, 0);
+                maker.now = T0 + step * S;
+                maker_world(&maker, 0x100 + step, 2, rank);
+                maker_ops(&maker, 0, 0, 10);
+                maker_close(&maker);
+            }
+        struct rec_job *job;
+        assert_int_equal(try_open(NULL, &job), requeued ? REC_OK : REC_ERR_MIXED);
+        size_t count;
+        rec_job_candidates(job, &count);
+        assert_int_equal(count, requeued ? 1 : 2);
+        rec_job_close(job);
+        maker_clean(dir);
+        maker_dir(dir, sizeof(dir));
+    }
+}
+
 static void test_shared_communicator_joins(void **state)
 {
     (void)state;
@@ -430,6 +462,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_two_runs_of_one_address, setup, teardown),
         cmocka_unit_test_setup_teardown(test_scheduler_job_with_restart, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slurm_steps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_shared_communicator_joins, setup, teardown),
         cmocka_unit_test_setup_teardown(test_without_job_id, setup, teardown),
         cmocka_unit_test_setup_teardown(test_derived_ranks, setup, teardown),

@@ -1,4 +1,5 @@
 /* Joining processes into ranks, communicators and hosts: what the screens of fr-top show. */
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -313,6 +314,32 @@ static void test_jobs(void **state)
     assert_string_equal(world->snapshot.job, "second");
 }
 
+static void test_absent(void **state)
+{
+    struct world *world = *state;
+    struct top_options whole = options;
+    whole.dir = "/somewhere";
+    for (int rank = 1; rank < 3; rank++)
+        add(world, "job", rank);
+    add(world, "job", TOP_NO_RANK);
+    assert_int_equal(build(world, &options)->nabsent, 0); /* the others may be on other hosts */
+    const struct top_snapshot *s = build(world, &whole);
+    assert_int_equal(s->nabsent, 2);
+    assert_int_equal(s->absent[0], 0);
+    assert_int_equal(s->absent[1], 3);
+    world->probes[0].process.world_size = INT32_MAX;
+    assert_int_equal(build(world, &whole)->nabsent, 0);
+}
+
+static void test_write_error(void **state)
+{
+    struct world *world = *state;
+    add(world, "job", 0);
+    add(world, "job", 1)->process.file_error = ENOSPC;
+    assert_string_equal(build(world, &options)->warning,
+                        "rank 1 (node0) cannot write its trace: No space left on device");
+}
+
 static void test_derived_rank(void **state)
 {
     struct world *world = *state;
@@ -397,11 +424,11 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_empty),        TEST(test_join),       TEST(test_unknown_uid),
-        TEST(test_moving),       TEST(test_states),     TEST(test_late_and_victims),
-        TEST(test_oldest_call),  TEST(test_restart),    TEST(test_jobs),
-        TEST(test_derived_rank), TEST(test_open_calls), TEST(test_lanes),
-        TEST(test_texts),
+        TEST(test_empty),        TEST(test_join),    TEST(test_unknown_uid),
+        TEST(test_moving),       TEST(test_states),  TEST(test_late_and_victims),
+        TEST(test_oldest_call),  TEST(test_restart), TEST(test_jobs),
+        TEST(test_derived_rank), TEST(test_absent),  TEST(test_write_error),
+        TEST(test_open_calls),   TEST(test_lanes),   TEST(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,8 @@
 /*
  * Which processes belong together. Shared communicators prove it, and so do the ids that a
  * scheduler never gives twice. Weaker keys (a rendezvous address, a run id that users choose,
- * none at all) need lifetimes that meet.
+ * none at all, another step of one Slurm job) need lifetimes that meet, or a restart counter
+ * that says that one continues the other.
  */
 
 #define NEAR_NS       (10 * UINT64_C(1000000000)) /* a late start of the same run */
@@ -70,14 +71,17 @@ static bool same_key(const struct job_meta *a, const struct job_meta *b)
     return strcmp(a->job_source, b->job_source) == 0 && strcmp(a->job_id, b->job_id) == 0;
 }
 
+static uint64_t hash_text(uint64_t h, const char *text)
+{
+    h = rec_mix64(h + 0x100);
+    for (; *text; text++)
+        h = rec_mix64(h ^ (uint8_t)*text);
+    return h;
+}
+
 static uint64_t hash_key(const struct job_meta *meta)
 {
-    uint64_t h = 1;
-    for (const char *s = meta->job_source; *s; s++)
-        h = rec_mix64(h ^ (uint8_t)*s);
-    for (const char *s = meta->job_id; *s; s++)
-        h = rec_mix64(h ^ (uint8_t)*s ^ 0x100);
-    return h;
+    return hash_text(hash_text(0, meta->job_source), meta->job_id);
 }
 
 static bool unite_by_communicator(struct grouping *g)
@@ -105,11 +109,12 @@ static bool unite_by_unique_id(struct grouping *g)
         const struct job_meta *meta = &g->processes[i]->source.meta;
         if (!is_unique(meta))
             continue;
-        uint64_t key = hash_key(meta);
+        uint64_t key = hash_text(hash_key(meta), meta->step);
         uint32_t owner = job_map_get(&owners, key);
         if (owner == JOB_MAP_NONE)
             ok = job_map_put(&owners, key, i);
-        else if (same_key(meta, &g->processes[owner]->source.meta))
+        else if (same_key(meta, &g->processes[owner]->source.meta) &&
+                 strcmp(meta->step, g->processes[owner]->source.meta.step) == 0)
             unite(g, owner, i);
     }
     job_map_free(&owners);

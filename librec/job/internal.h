@@ -82,6 +82,7 @@ struct job_meta {
     char job_source[64];
     char job_id[256];
     char restart[64]; /* restart counter of the launcher, "" = none */
+    char step[32];    /* launch within the job (Slurm), "" = none */
     uint64_t proc_uid;
     uint64_t start_ns;
     uint64_t start_ticks;

@@ -64,5 +64,6 @@ void job_meta_parse(const char *text, struct job_meta *meta, char live[REC_LIVE_
     take_string(job, "source", meta->job_source, sizeof(meta->job_source));
     take_string(job, "id", meta->job_id, sizeof(meta->job_id));
     take_string(job, "restart", meta->restart, sizeof(meta->restart));
+    take_string(json_object_get(root, "env"), "SLURM_STEP_ID", meta->step, sizeof(meta->step));
     json_decref(root);
 }

@@ -142,14 +142,15 @@ static void answer(uint32_t what)
 static void finish(void)
 {
     struct rec_drain_result result;
-    enum rec_code code = step(true, &result);
+    bool complete = step(true, &result) == REC_OK;
     if (self.writer) {
         write_end();
-        enum rec_code closed = rec_writer_close(self.writer, NULL);
-        /* Everything is in the file: the region has nothing to add. */
-        if (code == REC_OK && closed == REC_OK && recorder.live_path[0])
-            unlink(recorder.live_path);
+        complete &= rec_writer_close(self.writer, NULL) == REC_OK;
     }
+    /* Everything is in the file: the region has nothing to add. Without a file it goes as well: jobs
+     * that cannot write traces must not fill the memory of the host. */
+    if (complete && recorder.live_path[0])
+        unlink(recorder.live_path);
     answer(ASK_FINISH);
 }
 

@@ -108,20 +108,34 @@ static int find_range(struct dl_phdr_info *info, size_t size, void *data)
     return 1;
 }
 
-static void note_library(struct copy *copy, void *function)
+struct library {
+    uintptr_t base, start, end;
+    const char *path;
+};
+
+/* Takes the dynamic linker's locks: never under one of ours. */
+static struct library describe(void *function)
 {
-    if (atomic_load_explicit(&copy->base, memory_order_acquire))
-        return;
+    struct library library = {0};
     struct range range = {.inside = (uintptr_t)function};
-    if (dl_iterate_phdr(find_range, &range)) {
-        atomic_store_explicit(&copy->start, range.start, memory_order_relaxed);
-        atomic_store_explicit(&copy->end, range.end, memory_order_relaxed);
-    }
     Dl_info info;
     if (dladdr(function, &info)) {
-        atomic_store_explicit(&copy->path, info.dli_fname, memory_order_relaxed);
-        atomic_store_explicit(&copy->base, (uintptr_t)info.dli_fbase, memory_order_release);
+        library.base = (uintptr_t)info.dli_fbase;
+        library.path = info.dli_fname;
     }
+    if (dl_iterate_phdr(find_range, &range)) {
+        library.start = range.start;
+        library.end = range.end;
+    }
+    return library;
+}
+
+static void publish(struct copy *copy, const struct library *library)
+{
+    atomic_store_explicit(&copy->start, library->start, memory_order_relaxed);
+    atomic_store_explicit(&copy->end, library->end, memory_order_relaxed);
+    atomic_store_explicit(&copy->path, library->path, memory_order_relaxed);
+    atomic_store_explicit(&copy->base, library->base, memory_order_release);
 }
 
 static void *resolve(unsigned copy, enum api api, bool open_it)
@@ -131,7 +145,10 @@ static void *resolve(unsigned copy, enum api api, bool open_it)
         return function;
     function = find(copy, api_names[api], open_it);
     if (function) {
-        note_library(&copies[copy], function);
+        if (!atomic_load_explicit(&copies[copy].base, memory_order_acquire)) {
+            struct library library = describe(function);
+            publish(&copies[copy], &library);
+        }
         atomic_store_explicit(&real_functions[copy][api], function, memory_order_release);
     }
     return function;
@@ -152,27 +169,25 @@ bool real_exists(enum api api)
  * or the library is in another linker namespace. */
 int real_copy_of(void *function)
 {
-    uintptr_t base = base_of(function);
     real_exists(API_ncclGetUniqueId); /* meets copy 0, if it is there */
+    struct library library = describe(function);
     for (int i = 0; i < REAL_COPIES; i++)
-        if (base && atomic_load_explicit(&copies[i].base, memory_order_acquire) == base)
+        if (library.base && atomic_load_explicit(&copies[i].base, memory_order_acquire) == library.base)
             return i;
     /* Keeps the library loaded: wrappers that the program holds must stay valid. */
-    Dl_info info;
-    void *handle = dladdr(function, &info) ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *handle = library.path ? dlopen(library.path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     if (!handle)
         return -1;
     int copy = -1;
     slow_lock();
     for (int i = 1; i < REAL_COPIES && copy < 0; i++) {
         uintptr_t have = atomic_load_explicit(&copies[i].base, memory_order_relaxed);
-        if (have != 0 && have != base)
+        if (have != 0 && have != library.base)
             continue;
         copy = i;
         if (have == 0) {
             atomic_store_explicit(&copies[i].handle, handle, memory_order_release);
-            /* Holds the lock across the linker's: nothing takes them the other way round. */
-            note_library(&copies[i], function);
+            publish(&copies[i], &library);
         }
     }
     slow_unlock();

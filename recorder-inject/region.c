@@ -7,6 +7,7 @@
  */
 #include "inject.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -53,6 +54,42 @@ static int open_own_directory(void)
     return fd;
 }
 
+/* A region whose recorder has not shown life for a day is nobody's any more. alive_ns, not the
+ * process number: containers may share the directory and not the numbers. */
+#define KEEP_NS UINT64_C(86400000000000)
+
+static void remove_when_old(int directory, const char *name)
+{
+    uint64_t magic = 0, alive = 0;
+    const size_t length = strlen(name), suffix = strlen(".live");
+    if (length <= suffix || strcmp(name + length - suffix, ".live") != 0)
+        return;
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return;
+    bool known =
+        pread(fd, &magic, sizeof(magic), offsetof(struct rec_live_header, magic)) == sizeof(magic) &&
+        magic == REC_LIVE_MAGIC &&
+        pread(fd, &alive, sizeof(alive), offsetof(struct rec_live_header, alive_ns)) == sizeof(alive);
+    close(fd);
+    if (known && alive != 0 && alive + KEEP_NS < recorder.start_ns)
+        unlinkat(directory, name, 0);
+}
+
+static void remove_old_regions(int directory)
+{
+    int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = copy < 0 ? NULL : fdopendir(copy);
+    if (!entries) {
+        if (copy >= 0)
+            close(copy);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(entries));)
+        remove_when_old(directory, entry->d_name);
+    closedir(entries);
+}
+
 static int create_file(int directory, char *name, size_t size)
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
@@ -72,6 +109,7 @@ static void *map_file(uint64_t bytes)
     int directory = open_own_directory();
     if (directory < 0)
         return NULL;
+    remove_old_regions(directory);
     void *memory = MAP_FAILED;
     char name[96];
     int fd = create_file(directory, name, sizeof(name));
@@ -109,6 +147,7 @@ static void fill(void *memory, const struct rec_live_config *layout)
     header->pid = recorder.pid;
     header->start_ticks = recorder.start_ticks;
     clock_start(&header->clock);
+    atomic_store_explicit(&header->alive_ns, real_now_ns(), memory_order_relaxed);
     atomic_store_explicit(&header->next_thread_id, 1, memory_order_relaxed);
     meta_identity();
     atomic_thread_fence(memory_order_release);

@@ -52,6 +52,10 @@ bool recorder_start(void)
     int state = atomic_load_explicit(&recorder.state, memory_order_acquire);
     if (state != RECORDER_NEW)
         return state == RECORDER_ON;
+    /* Looked up now, for it takes the dynamic linker's locks: under ours it could wait for a thread
+     * that loads a library, whose constructor calls NCCL and waits for us. */
+    real_version(0);
+    real_version(1);
     pthread_mutex_lock(&start_lock);
     state = atomic_load_explicit(&recorder.state, memory_order_relaxed);
     if (state == RECORDER_NEW) {

@@ -91,7 +91,7 @@ uint32_t callsite_capture(const void *return_address);
 
 /* ---- the memory, readable by any process ---- */
 
-#define CALLSITE_MAGIC   UINT64_C(0x315354454c4c4143) /* "CALLETS1" */
+#define CALLSITE_MAGIC   UINT64_C(0x315449534c4c4143) /* "CALLSIT1" */
 #define CALLSITE_VERSION 1
 
 enum callsite_python {

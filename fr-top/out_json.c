@@ -161,6 +161,12 @@ static json_t *totals_json(const struct top_snapshot *snapshot)
     for (enum top_state s = 0; s < TOP_STATES; s++)
         json_object_set_new(states, top_state_name(s), number(snapshot->states[s]));
     json_object_set_new(totals, "states", states);
+    if (snapshot->absent != NULL) {
+        json_t *absent = json_array();
+        for (uint32_t i = 0; i < snapshot->nabsent; i++)
+            json_array_append_new(absent, json_integer(snapshot->absent[i]));
+        json_object_set_new(totals, "absent_ranks", absent);
+    }
     json_object_set_new(totals, "lost_ops", number(snapshot->lost));
     set_rate(totals, "ops_per_s", snapshot->ops_per_s);
     set_rate(totals, "bytes_per_s", snapshot->bytes_per_s);

@@ -5,6 +5,7 @@
 
 #include "fr-top/top.h"
 #include "fr-common.h"
+#include "rec/verdict.h"
 
 static uint64_t age(const struct top_snapshot *snapshot, uint64_t since_ns)
 {
@@ -23,6 +24,11 @@ static void write_head(const struct top_snapshot *snapshot)
     printf(", %u stalled, %u ended; hosts %u; communicators %u\n", snapshot->stuck, snapshot->ended,
            snapshot->nhosts, snapshot->ncomms);
     printf("ops/s %s, bytes/s %s, lost ops %llu\n", ops, bytes, (unsigned long long)snapshot->lost);
+    if (snapshot->nabsent > 0) {
+        char ranks[256];
+        rec_fold_ranks(ranks, sizeof ranks, snapshot->absent, snapshot->nabsent);
+        printf("absent ranks: %s\n", ranks);
+    }
     if (snapshot->oldest == TOP_NONE)
         return;
     const struct top_process *process = &snapshot->processes[snapshot->oldest];

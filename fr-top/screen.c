@@ -12,6 +12,7 @@
 #include "fr-common.h"
 #include "fr-tui/chart.h"
 #include "fr-tui/shell.h"
+#include "rec/verdict.h"
 
 enum { VIEW_HISTORY = TOP_TABLES, VIEWS };
 enum {
@@ -140,7 +141,13 @@ static void draw_counts_line(const struct screen *screen, int y, int x)
     const struct top_snapshot *snapshot = screen->snapshot;
     x += put_worry(y, x, "Stalled", snapshot->stuck, TUI_BAD);
     x += put_worry(y, x, "Ended", snapshot->ended, TUI_BAD);
-    put_worry(y, x, "Lost", snapshot->lost, TUI_WARN);
+    x += put_worry(y, x, "Lost", snapshot->lost, TUI_WARN);
+    if (snapshot->nabsent > 0) {
+        char ranks[64];
+        rec_fold_ranks(ranks, sizeof ranks, snapshot->absent, snapshot->nabsent);
+        x += tui_say(y, x, TUI_METER_LABEL, "Absent: ");
+        tui_say(y, x, TUI_BAD, "%s", ranks);
+    }
 }
 
 /* Whom to look at first: the rank that keeps others waiting, else the oldest call. */

@@ -8,6 +8,7 @@
 
 #define SILENT_LOCAL_NS  UINT64_C(5000000000)  /* the drain thread writes every 250 ms */
 #define SILENT_REMOTE_NS UINT64_C(15000000000) /* a heartbeat every 2 s, and the file system's delay */
+#define MAX_WORLD        (1u << 24)
 #define RUNNING_NS       UINT64_C(2000000000)
 
 void top_snapshot_clear(struct top_snapshot *snapshot)
@@ -17,6 +18,7 @@ void top_snapshot_clear(struct top_snapshot *snapshot)
     free(snapshot->comms);
     free(snapshot->comm_members);
     free(snapshot->hosts);
+    free(snapshot->absent);
     *snapshot = (struct top_snapshot){0};
 }
 
@@ -338,6 +340,36 @@ static void find_late(struct top_snapshot *snapshot)
     }
 }
 
+/* Ranks that the launcher spoke of and nobody has seen. Processes are sorted by rank. */
+static bool find_absent(struct top_snapshot *snapshot)
+{
+    uint32_t p = 0;
+    snapshot->absent = calloc(snapshot->world + 1u, sizeof *snapshot->absent);
+    if (snapshot->absent == NULL)
+        return false;
+    for (uint32_t rank = 0; rank < snapshot->world; rank++) {
+        while (p < snapshot->nprocesses && (uint32_t)snapshot->processes[p].rank < rank)
+            p++;
+        if (p == snapshot->nprocesses || (uint32_t)snapshot->processes[p].rank != rank)
+            snapshot->absent[snapshot->nabsent++] = (int32_t)rank;
+    }
+    return true;
+}
+
+/* A trace that cannot be written is worth a word while there is time to make room. */
+static void warn_of_writing(struct top_snapshot *snapshot)
+{
+    for (uint32_t i = 0; i < snapshot->nprocesses && snapshot->warning[0] == '\0'; i++) {
+        const struct top_process *process = &snapshot->processes[i];
+        char rank[16];
+        if (process->file_error == 0 || top_state_ended(process->state))
+            continue;
+        top_text_rank(rank, sizeof rank, process);
+        snprintf(snapshot->warning, sizeof snapshot->warning, "rank %s (%s) cannot write its trace: %s", rank,
+                 process->host, strerror((int)process->file_error));
+    }
+}
+
 bool top_snapshot_build(struct top_snapshot *snapshot, struct top_probe *const *probes, size_t nprobes,
                         const struct top_options *options, uint64_t now_ns)
 {
@@ -374,5 +406,10 @@ bool top_snapshot_build(struct top_snapshot *snapshot, struct top_probe *const *
     }
     if (snapshot->njobs > 1)
         snapshot->world = 0;
-    return true;
+    warn_of_writing(snapshot);
+    /* A world size is somebody's claim: no memory for absurd ones. Derived ranks are not in order. */
+    bool count = options->dir != NULL && snapshot->world <= MAX_WORLD && snapshot->nprocesses > 0;
+    for (uint32_t i = 0; count && i < snapshot->nprocesses; i++)
+        count = !snapshot->processes[i].derived_rank;
+    return !count || find_absent(snapshot);
 }

@@ -174,7 +174,9 @@ struct top_snapshot {
 
     char job[160]; /* "" when none; "3 jobs" when several are shown */
     uint32_t njobs;
-    uint32_t world; /* expected ranks, 0 unknown */
+    uint32_t world;   /* expected ranks, 0 unknown */
+    uint32_t nabsent; /* of these, never seen; counted only when looking at a whole job's directory */
+    int32_t *absent;  /* which, ascending */
     uint32_t up, stuck, ended, states[TOP_STATES];
     double ops_per_s, bytes_per_s; /* NAN unknown */
     uint64_t lost;

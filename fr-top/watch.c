@@ -376,7 +376,8 @@ enum rec_code top_watch_refresh(struct top_watch *watch, const struct top_snapsh
     free(shown.items);
     if (!ok)
         return rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
-    memcpy(watch->snapshot.warning, watch->warning, sizeof watch->warning);
+    if (watch->warning[0] != '\0')
+        memcpy(watch->snapshot.warning, watch->warning, sizeof watch->warning);
     *snapshot = &watch->snapshot;
     return REC_OK;
 }

@@ -53,19 +53,6 @@ static void erase(struct rec_track *table, uint32_t size, uint32_t hole)
     table[hole] = (struct rec_track){.comm = REC_ID_NONE};
 }
 
-static void erase_comm(struct rec_track *table, uint32_t size, uint32_t *count, uint32_t comm)
-{
-    /* An erased place is looked at again: another entry may have moved into it. */
-    for (uint32_t i = 0; i < size;) {
-        if (table[i].comm == comm) {
-            erase(table, size, i);
-            --*count;
-        } else {
-            i++;
-        }
-    }
-}
-
 static void give(struct rec_track *track, struct rec_window *window, rec_checkpoint_sink *sink, void *context)
 {
     track->prefix += window->hash;
@@ -162,17 +149,38 @@ void rec_tracks_op(struct rec_tracks *tracks, uint32_t comm, int32_t peer, bool 
         give_ready(track, sink, context);
 }
 
-void rec_tracks_end(struct rec_tracks *tracks, uint32_t comm)
+static void give_rest(struct rec_track *track, rec_checkpoint_sink *sink, void *context)
 {
-    erase_comm(tracks->comms, REC_COMM_TRACKS, &tracks->comm_count, comm);
-    erase_comm(tracks->pairs, REC_PAIR_TRACKS, &tracks->pair_count, comm);
+    while (lowest(track))
+        give_up_lowest(track, sink, context);
+}
+
+static void end_comm(struct rec_track *table, uint32_t size, uint32_t *count, uint32_t comm,
+                     rec_checkpoint_sink *sink, void *context)
+{
+    /* An erased place is looked at again: another entry may have moved into it. */
+    for (uint32_t i = 0; i < size;) {
+        if (table[i].comm == comm) {
+            give_rest(&table[i], sink, context);
+            erase(table, size, i);
+            --*count;
+        } else {
+            i++;
+        }
+    }
+}
+
+void rec_tracks_end(struct rec_tracks *tracks, uint32_t comm, rec_checkpoint_sink *sink, void *context)
+{
+    end_comm(tracks->comms, REC_COMM_TRACKS, &tracks->comm_count, comm, sink, context);
+    end_comm(tracks->pairs, REC_PAIR_TRACKS, &tracks->pair_count, comm, sink, context);
 }
 
 static void finish(struct rec_track *table, uint32_t size, rec_checkpoint_sink *sink, void *context)
 {
     for (uint32_t i = 0; i < size; i++)
-        while (table[i].comm != REC_ID_NONE && lowest(&table[i]))
-            give_up_lowest(&table[i], sink, context);
+        if (table[i].comm != REC_ID_NONE)
+            give_rest(&table[i], sink, context);
 }
 
 void rec_tracks_finish(struct rec_tracks *tracks, rec_checkpoint_sink *sink, void *context)

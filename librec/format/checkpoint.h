@@ -54,8 +54,8 @@ void rec_tracks_init(struct rec_tracks *tracks);
 void rec_tracks_op(struct rec_tracks *tracks, uint32_t comm, int32_t peer, bool send, uint64_t first_seq,
                    uint64_t seq, uint64_t signature, rec_checkpoint_sink *sink, void *context);
 
-/* The communicator ended: frees its tracks. */
-void rec_tracks_end(struct rec_tracks *tracks, uint32_t comm);
+/* The communicator ended: gives its complete windows and frees its tracks. */
+void rec_tracks_end(struct rec_tracks *tracks, uint32_t comm, rec_checkpoint_sink *sink, void *context);
 
 /* Gives the complete windows that wait for an earlier one. */
 void rec_tracks_finish(struct rec_tracks *tracks, rec_checkpoint_sink *sink, void *context);

@@ -160,6 +160,11 @@ int rec_parts_append(struct rec_parts *parts, const void *data, size_t bytes)
     return 0;
 }
 
+void rec_parts_push(const struct rec_parts *parts)
+{
+    (void)sync_file_range(parts->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
 uint64_t rec_parts_total(const struct rec_parts *parts)
 {
     uint64_t total = 0;

@@ -54,6 +54,12 @@ int rec_parts_create(struct rec_parts *parts, uint32_t number);
 /* Appends a block to the current part. */
 int rec_parts_append(struct rec_parts *parts, const void *data, size_t bytes);
 
+/*
+ * Asks the system to begin writing to the disk or server what it still holds in memory, without
+ * waiting: on a shared file system others see it only then. Failure does not matter.
+ */
+void rec_parts_push(const struct rec_parts *parts);
+
 /* Bytes of all existing parts. */
 uint64_t rec_parts_total(const struct rec_parts *parts);
 

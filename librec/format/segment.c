@@ -6,11 +6,12 @@
 #define SEGMENT_AGE_NS       UINT64_C(300000000000)
 #define MAX_RETRY_STEP       16 /* flushes */
 #define MAX_PART_NUMBER_SKIP 100
+#define PUSH_NS              UINT64_C(2000000000)
 
 /* ---- parts ---- */
 
 /* Keeps all parts below the limit; what goes with a part is a loss that readers can tell from absence. */
-static void make_room(struct rec_writer *w, size_t bytes)
+static void drop_old_parts(struct rec_writer *w, size_t bytes)
 {
     uint64_t gone = 0;
     while (w->max_bytes && rec_parts_total(&w->parts) + bytes > w->max_bytes)
@@ -24,7 +25,7 @@ static void make_room(struct rec_writer *w, size_t bytes)
 
 static int append(struct rec_writer *w, const void *data, size_t bytes)
 {
-    make_room(w, bytes);
+    drop_old_parts(w, bytes);
     return rec_parts_append(&w->parts, data, bytes);
 }
 
@@ -131,16 +132,22 @@ static void end_segment(struct rec_writer *w)
     w->index[w->index_count++] = w->current;
 }
 
-/* Gives up the piece and its segment; the next attempt starts a new one. */
-static void fail(struct rec_writer *w, int error)
+/* An attempt failed with this errno: waits longer each time. */
+static void back_off(struct rec_writer *w, int error)
 {
     w->error = error;
-    if (w->segment)
-        end_segment(w);
     w->retry_step = w->retry_step ? w->retry_step * 2 : 1;
     if (w->retry_step > MAX_RETRY_STEP)
         w->retry_step = MAX_RETRY_STEP;
     w->retry_in = w->retry_step;
+}
+
+/* The piece is lost, and with it the rest of its segment: zstd's history has gone on. */
+void rec_segment_give_up(struct rec_writer *w)
+{
+    w->stuck_bytes = 0;
+    if (w->segment)
+        end_segment(w);
     rec_losses_failed(&w->losses);
     for (uint32_t i = 0; i < w->piece.count; i++) {
         const struct rec_loss *loss = &w->piece.entries[i].loss;
@@ -211,11 +218,35 @@ static void count_piece(struct rec_writer *w, size_t bytes, bool last)
     w->retry_step = 0;
     rec_losses_written(&w->losses);
     clear_piece(w);
+    if (w->last_ns - w->pushed_ns >= PUSH_NS) { /* also when the clock stepped back */
+        w->pushed_ns = w->last_ns;
+        rec_parts_push(&w->parts);
+    }
     if (last)
         end_segment(w);
 }
 
-/* Writes what raw holds; last ends the segment. False when it is lost. */
+/*
+ * Appends the finished piece in out. When that fails it stays there for the next attempt:
+ * a disk that is full for a moment costs nothing but what is given meanwhile.
+ */
+static bool deliver(struct rec_writer *w)
+{
+    size_t bytes = w->stuck_bytes;
+    int error = append(w, w->out, bytes);
+    if (error) {
+        back_off(w, error);
+        return false;
+    }
+    w->stuck_bytes = 0;
+    count_piece(w, bytes, w->stuck_last);
+    /* Definitions may be among what was dropped: only a new segment has them all. */
+    if (w->dropped && w->segment)
+        end_segment(w);
+    w->dropped = false;
+    return true;
+}
+
 bool rec_segment_write(struct rec_writer *w, bool last)
 {
     if (w->raw_bytes == 0 && !last)
@@ -225,17 +256,21 @@ bool rec_segment_write(struct rec_writer *w, bool last)
     size_t header = w->starting ? REC_WIRE_SEGMENT_BYTES : REC_WIRE_PIECE_BYTES;
     size_t data = compress(w, header, last);
     if (data == 0) {
-        fail(w, EIO);
+        back_off(w, EIO);
+        rec_segment_give_up(w);
         return false;
     }
     put_piece_header(w, header, data);
-    int error = append(w, w->out, header + data);
-    if (error) {
-        fail(w, error);
+    w->stuck_bytes = header + data;
+    w->stuck_last = last;
+    return deliver(w);
+}
+
+bool rec_segment_retry(struct rec_writer *w)
+{
+    if (w->retry_in && --w->retry_in)
         return false;
-    }
-    count_piece(w, header + data, last);
-    return true;
+    return !w->stuck_bytes || deliver(w);
 }
 
 /* ---- segments ---- */
@@ -254,14 +289,23 @@ bool rec_segment_full(const struct rec_writer *w)
            bytes > 16 * w->first_piece_bytes;
 }
 
-/* Makes room for bytes of records in an open segment; false when records must be dropped. */
-bool rec_segment_room(struct rec_writer *w, size_t bytes)
+static bool make_room_in_piece(struct rec_writer *w, size_t bytes)
 {
-    if (!w->open || w->retry_in || (!w->segment && !begin_segment(w)))
+    if (w->retry_in || (w->stuck_bytes && !deliver(w)) || (!w->segment && !begin_segment(w)))
         return false;
     if (w->raw_bytes + bytes <= sizeof(w->raw))
         return true;
     return rec_segment_write(w, rec_segment_full(w)) && (w->segment || begin_segment(w));
+}
+
+bool rec_segment_room(struct rec_writer *w, size_t bytes)
+{
+    if (!w->open)
+        return false;
+    if (make_room_in_piece(w, bytes))
+        return true;
+    w->dropped = true;
+    return false;
 }
 
 static struct rec_loss_entry *waiting_loss(struct rec_writer *w)
@@ -347,7 +391,7 @@ static bool begin_segment(struct rec_writer *w)
     if (w->max_bytes && bytes > header && bytes + w->segment_bytes > w->part_bytes) {
         int error = rotate(w);
         if (error) {
-            fail(w, error);
+            back_off(w, error);
             return false;
         }
     }
@@ -355,6 +399,7 @@ static bool begin_segment(struct rec_writer *w)
     rec_ops_reset(&w->coder);
     w->time.clock = 0;
     w->segment = true;
+    w->dropped = false;
     w->starting = true;
     w->current.bytes = 0;
     w->defining = true;

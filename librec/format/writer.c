@@ -143,34 +143,69 @@ static void put_checkpoint(void *context, const struct rec_checkpoint *checkpoin
     rec_note_time(w, c->time_ns);
 }
 
+static void end_track(struct rec_writer *w, uint32_t comm)
+{
+    struct checkpoint_context context = {w, w->last_ns};
+    rec_tracks_end(&w->tracks, comm, put_checkpoint, &context);
+}
+
+static void end_tracks(struct rec_writer *w)
+{
+    w->flushes++;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < w->ended_count; i++) {
+        if (w->flushes < w->ended[i].due)
+            w->ended[kept++] = w->ended[i];
+        else
+            end_track(w, w->ended[i].comm);
+    }
+    w->ended_count = kept;
+}
+
 enum rec_code rec_writer_flush(struct rec_writer *w, struct rec_error *err)
 {
     if (!w->open)
         return rec_error_set(err, REC_ERR_ARG, NULL, 0, "no file is open");
-    if (w->retry_in && --w->retry_in)
+    bool failing = w->retry_in;
+    if (!rec_segment_retry(w))
         return report(w, err);
-    if (w->losses.count && !rec_segment_put_losses(w))
-        return report(w, err);
-    if (w->segment && !rec_segment_write(w, rec_segment_full(w)))
+    end_tracks(w);
+    /* After a failure something is written in any case: success then means that writing works again. */
+    if ((failing && !rec_segment_room(w, 0)) || (w->losses.count && !rec_segment_put_losses(w)) ||
+        (w->segment && !rec_segment_write(w, rec_segment_full(w))))
         return report(w, err);
     return REC_OK;
+}
+
+static enum rec_code write_last(struct rec_writer *w, struct rec_error *err)
+{
+    if (!rec_segment_retry(w)) {
+        rec_segment_give_up(w);
+        return report(w, err);
+    }
+    struct checkpoint_context context = {w, w->last_ns};
+    rec_tracks_finish(&w->tracks, put_checkpoint, &context);
+    /* A piece may push an old part out, which is one more loss to write. */
+    for (int i = 0; i < 3 && w->losses.count; i++)
+        if (!rec_segment_put_losses(w) || (w->segment && !rec_segment_write(w, false)))
+            return report(w, err);
+    if (w->segment && !rec_segment_write(w, true))
+        return report(w, err);
+    int error = rec_segment_write_index(w);
+    if (!error)
+        return REC_OK;
+    w->error = error;
+    return report(w, err);
 }
 
 enum rec_code rec_writer_close(struct rec_writer *w, struct rec_error *err)
 {
     if (!w->open)
         return rec_error_set(err, REC_ERR_ARG, NULL, 0, "no file is open");
-    w->retry_in = 0;
-    enum rec_code code = REC_OK;
-    struct checkpoint_context context = {w, w->last_ns};
-    rec_tracks_finish(&w->tracks, put_checkpoint, &context);
-    /* A piece may push an old part out, which is one more loss to write. */
-    for (int i = 0; i < 3 && code == REC_OK && w->losses.count; i++)
-        code = rec_writer_flush(w, err);
-    if (code == REC_OK && w->segment && !rec_segment_write(w, true))
-        code = report(w, err);
-    if (code == REC_OK && (w->error = rec_segment_write_index(w)) != 0)
-        code = report(w, err);
+    w->retry_in = 0; /* the last chance */
+    enum rec_code code = write_last(w, err);
+    if (w->stuck_bytes)
+        rec_segment_give_up(w);
     rec_parts_close(&w->parts);
     w->open = false;
     return code;
@@ -199,8 +234,12 @@ void rec_writer_comm(struct rec_writer *w, const struct rec_comm_def *def)
     if (rec_segment_room(w, REC_RECORD_ROOM))
         rec_raw_take(w, rec_encode_comm(rec_raw_end(w), &w->time, def));
     rec_defs_comm(&w->defs, def);
-    if (def->state == REC_LIVE_COMM_DESTROYED)
-        rec_tracks_end(&w->tracks, def->id);
+    if (def->state != REC_LIVE_COMM_DESTROYED)
+        return;
+    if (w->ended_count < REC_ENDED)
+        w->ended[w->ended_count++] = (struct rec_ended){def->id, w->flushes + REC_ENDED_FLUSHES};
+    else
+        end_track(w, def->id);
 }
 
 void rec_writer_thread(struct rec_writer *w, const struct rec_thread_def *def)

@@ -93,6 +93,17 @@ void rec_losses_failed(struct rec_losses *losses);
 
 /* ---- the writer ---- */
 
+/*
+ * A communicator said to be destroyed. Ops that ran before may still be given for a while
+ * (definitions overtake them), so its checkpoints end some flushes later.
+ */
+struct rec_ended {
+    uint32_t comm;
+    uint64_t due; /* number of flushes */
+};
+#define REC_ENDED         64
+#define REC_ENDED_FLUSHES 3
+
 struct rec_index_entry {
     uint64_t offset, bytes, first_ns, last_ns, ops;
 };
@@ -126,16 +137,26 @@ struct rec_writer {
     uint64_t piece_min, piece_max; /* times in it, ns; min UINT64_MAX = none */
     struct rec_losses piece;       /* its ops as they would be lost */
 
+    /* a finished piece in out that could not be written yet; records are refused meanwhile */
+    size_t stuck_bytes; /* 0 = none */
+    bool stuck_last;
+    bool dropped; /* records were refused since the segment began */
+
     /* what could not be written */
     struct rec_losses losses;
     int error;
     uint32_t retry_in, retry_step; /* flushes until the next attempt */
     uint64_t last_ns;              /* latest time given */
+    uint64_t pushed_ns;            /* when the system was last asked to write back */
     uint64_t ops, lost_ops;
 
     bool index_complete;
     uint32_t index_count;
     struct rec_index_entry index[REC_WRITER_INDEX];
+
+    uint64_t flushes;
+    uint32_t ended_count;
+    struct rec_ended ended[REC_ENDED];
 
     struct rec_defs defs;
     struct rec_tracks tracks;
@@ -153,8 +174,12 @@ int rec_segment_create_part(struct rec_writer *w, uint32_t number);
 int rec_segment_write_index(struct rec_writer *w);
 /* Makes room for bytes of records in an open segment, starting one if need be; false: drop them. */
 bool rec_segment_room(struct rec_writer *w, size_t bytes);
-/* Writes the piece that has been built; last ends the segment. False when its ops are lost. */
+/* Writes the piece that has been built; last ends the segment. False when it has to wait, or is lost. */
 bool rec_segment_write(struct rec_writer *w, bool last);
+/* Tries again to write the piece that waits, if its turn has come. True when none waits any more. */
+bool rec_segment_retry(struct rec_writer *w);
+/* Counts the piece that waits as lost. */
+void rec_segment_give_up(struct rec_writer *w);
 /* Is it time to end the segment? */
 bool rec_segment_full(const struct rec_writer *w);
 /* Puts the losses that wait into the piece; false when there is no room for them yet. */

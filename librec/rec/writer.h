@@ -11,10 +11,11 @@
  * continued in further parts (STEM.frec, STEM.1.frec, STEM.2.frec …) and the oldest part
  * is removed, so that all parts together stay below the limit.
  *
- * Errors: the first failing write is kept (rec_writer_status); the writer then drops what
- * it is given, counts the ops, and tries again at later flushes (a disk may get room
- * again), starting a new segment after a LOSS record. It never leaves a torn piece behind
- * where it can truncate it away.
+ * Errors: a piece that cannot be written stays in memory and is tried again at later
+ * flushes (a disk may get room again), less and less often. Meanwhile the writer drops what
+ * it is given, counts the ops and later puts them on record as LOSS; a caller that keeps its
+ * records while rec_writer_flush fails loses none. It never leaves a torn piece behind where
+ * it can truncate it away.
  *
  * The writer keeps definitions and repeats them at the start of each segment; callers give
  * each definition once (and again when it changes). It computes the checkpoints.

@@ -218,6 +218,45 @@ static void test_through_a_file(void **state)
     }
 }
 
+/* A definition overtakes the last ops of its communicator: their window is still completed. */
+static void test_destroyed_before_last_ops(void **state)
+{
+    struct fixture *f = *state;
+    struct rec_reader *reader;
+    struct rec_event event;
+    char path[512];
+    struct rec_op ops[2048];
+    fixture_open(f, "late", NULL);
+    struct rec_comm_def comm = {.id = 0, .state = 2, .nranks = 2, .uid = 1, .made_by = REC_COMM_INIT_RANK};
+    for (uint32_t i = 0; i < 2048; i++)
+        ops[i] = (struct rec_op){.ordinal = i,
+                                 .enter_ns = 6400 * (i + 1),
+                                 .exit_ns = 6400 * (i + 1),
+                                 .count = 1,
+                                 .seq = i,
+                                 .thread = 1,
+                                 .kind = REC_ALL_REDUCE,
+                                 .peer = -1};
+    rec_writer_comm(f->writer, &comm);
+    rec_writer_ops(f->writer, ops, 1500);
+    comm.state = 4;
+    rec_writer_comm(f->writer, &comm);
+    assert_int_equal(rec_writer_flush(f->writer, NULL), REC_OK);
+    rec_writer_ops(f->writer, ops + 1500, 548);
+    assert_int_equal(rec_writer_close(f->writer, NULL), REC_OK);
+    snprintf(path, sizeof(path), "%s/late.frec", f->dir);
+    assert_int_equal(rec_reader_open(path, &reader, NULL), REC_OK);
+    uint64_t windows = 0;
+    while (rec_reader_next(reader, &event, NULL) == REC_OK) {
+        if (event.type != REC_EV_CHECKPOINT)
+            continue;
+        assert_int_equal(event.u.checkpoint.window, windows++);
+        assert_true(event.u.checkpoint.prefix_ok);
+    }
+    assert_int_equal(windows, 2);
+    rec_reader_close(reader);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +268,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_pairs_are_separate, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_table, setup, teardown),
         cmocka_unit_test_setup_teardown(test_through_a_file, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_destroyed_before_last_ops, fixture_setup, fixture_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

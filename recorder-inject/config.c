@@ -84,6 +84,10 @@ void config_read(void)
 {
     options.verbose = read_flag("FREC_VERBOSE");
     options.disable = read_flag("FREC_DISABLE");
+    const char *gpu = getenv("FREC_GPU");
+    options.no_gpu = gpu && strcmp(gpu, "off") == 0;
+    if (gpu && *gpu && !options.no_gpu && strcmp(gpu, "auto") != 0)
+        verbose("FREC_GPU=%s: neither auto nor off; using auto", gpu);
     read_directory("FREC_DIR", "frec", options.dir, sizeof(options.dir));
     read_directory("FREC_LIVE_DIR", "/dev/shm", options.live_dir, sizeof(options.live_dir));
     options.max_bytes = read_number("FREC_MAX_MB", 0, 0, UINT64_C(1) << 40) << 20;

@@ -106,6 +106,17 @@ static inline unsigned redop_code(uint16_t comm, int op)
     return redop_code_user(comm, op);
 }
 
+/* A stream op: the stream's index first, for the first stream brings the driver. */
+static inline void stream_op_open(struct thread *thread, struct call *call, unsigned kind,
+                                  struct comm_slot comm, void *stream, uint64_t count, uint64_t seq,
+                                  int32_t peer, unsigned dtype, unsigned redop, unsigned flags)
+{
+    uint16_t index = stream_index(stream, comm.index);
+    if (unlikely(gpu_is_captured(stream)))
+        flags |= REC_OF_CAPTURED;
+    op_open(thread, call, kind, comm, index, count, seq, peer, dtype, redop, flags);
+}
+
 static inline void coll_open(struct thread *thread, struct call *call, unsigned kind, uint64_t count,
                              unsigned dtype, int redop, int root, void *handle, void *stream)
 {
@@ -116,8 +127,8 @@ static inline void coll_open(struct thread *thread, struct call *call, unsigned 
         seq = next_seq(comm.index);
         flags = 0;
     }
-    op_open(thread, call, kind, comm, stream_index(stream, comm.index), count, seq, root, dtype,
-            redop_code(comm.index, redop), flags);
+    stream_op_open(thread, call, kind, comm, stream, count, seq, root, dtype, redop_code(comm.index, redop),
+                   flags);
 }
 
 static inline void p2p_open(struct thread *thread, struct call *call, unsigned kind, uint64_t count,
@@ -131,16 +142,14 @@ static inline void p2p_open(struct thread *thread, struct call *call, unsigned k
         if (likely(comm_p2p_seq(comm.index, peer, kind == REC_RECV, &seq)))
             flags = 0;
     }
-    op_open(thread, call, kind, comm, stream_index(stream, comm.index), count, seq, peer, dtype,
-            REC_REDOP_NONE, flags);
+    stream_op_open(thread, call, kind, comm, stream, count, seq, peer, dtype, REC_REDOP_NONE, flags);
 }
 
 static inline void rma_open(struct thread *thread, struct call *call, unsigned kind, uint64_t count,
                             unsigned dtype, int peer, void *handle, void *stream)
 {
     struct comm_slot comm = comm_find(handle);
-    op_open(thread, call, kind, comm, stream_index(stream, comm.index), count, 0, peer, dtype, REC_REDOP_NONE,
-            0);
+    stream_op_open(thread, call, kind, comm, stream, count, 0, peer, dtype, REC_REDOP_NONE, 0);
 }
 
 static inline void call_open(struct thread *thread, struct call *call, unsigned kind, void *handle,

@@ -28,7 +28,7 @@
 /* ---- config.c: the environment, read once at the first NCCL call ----------------------- */
 
 struct options {
-    bool disable, verbose;
+    bool disable, verbose, no_gpu;
     char dir[REC_LIVE_PATH_BYTES];      /* absolute */
     char live_dir[REC_LIVE_PATH_BYTES]; /* absolute */
     uint64_t max_bytes;                 /* 0 = no limit */
@@ -297,6 +297,12 @@ uint8_t redop_code_user(uint16_t comm, int op);
 void redop_created(uint16_t comm, int op, unsigned dtype, unsigned residence, uint64_t scalar);
 void redop_destroyed(uint16_t comm, int op);
 void tables_forget(void);
+
+/* ---- gpu.c ---------------------------------------------------------------------------------- */
+
+/* By application threads, outside our locks. */
+void gpu_look_for_driver(void);
+bool gpu_is_captured(void *stream);
 
 void slow_lock(void);
 void slow_unlock(void);

@@ -107,6 +107,8 @@ uint16_t stream_index(void *handle, uint16_t comm)
         return REC_LIVE_NONE16;
     if (number > 2 && comm != REC_LIVE_NONE16)
         device = atomic_load_explicit(&recorder.live.comms[comm].device, memory_order_relaxed);
+    /* The driver is loaded by the time there are streams. */
+    gpu_look_for_driver();
     return stream_add(key, number, device);
 }
 

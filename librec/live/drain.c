@@ -457,7 +457,7 @@ static void recycle(struct rec_drain *drain, struct rec_drain_result *result)
     }
 }
 
-/* Everything given is in the file now, or the writer's LOSS records for it are. */
+/* Everything given is in the file now, or a LOSS record of the writer for it is. */
 static void advance(struct rec_drain *drain)
 {
     for (uint32_t i = 0; i < drain->live.header->chunk_count; i++) {
@@ -467,8 +467,8 @@ static void advance(struct rec_drain *drain)
     }
 }
 
-/* States and counters given to a writer that failed may be nowhere: give them again. Ops are not
- * given twice: the writer counted those it dropped, and puts them on record as lost. */
+/* What was given in the failed step waits in the writer, or is on record as lost: ops are not given
+ * twice. States and counters will have changed by the time it works again. */
 static void forget(struct rec_drain *drain)
 {
     drain->opens_written = false;

@@ -12,10 +12,9 @@
  *   - sets the entries of exited, drained threads free;
  *   - turns destroyed or failed communicators to REC_LIVE_COMM_FREE once no record that names
  *     them is left in the ring.
- * When the file cannot be written, the ops of that step are lost to the file (the writer puts
- * them on record as lost once it can); later ones stay in the ring until a step finds that the
- * writer works again. Under pressure the oldest chunks are given up, so that the region
- * always holds the newest ops.
+ * When the file cannot be written, the writer keeps what it was given and later ops stay in the
+ * ring until a step finds that it works again. Under pressure the oldest chunks are given up,
+ * so that the region always holds the newest ops.
  */
 #ifndef REC_DRAIN_H
 #define REC_DRAIN_H

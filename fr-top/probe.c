@@ -94,7 +94,13 @@ void top_probe_meta(struct top_probe *probe, const char *meta, size_t bytes)
     if (process->proc_uid == 0 && uid != NULL)
         process->proc_uid = strtoull(uid, NULL, 16);
     const json_t *job = json_object_get(root, "job");
-    take_text(process->job, sizeof process->job, job, "id");
+    take_text(process->job_id, sizeof process->job_id, job, "id");
+    /* srun may be called several times in one allocation, even at once. */
+    const char *source = json_string_value(json_object_get(job, "source"));
+    char step[24] = "";
+    if (source != NULL && strcmp(source, "SLURM_JOB_ID") == 0)
+        take_text(step, sizeof step, json_object_get(root, "env"), "SLURM_STEP_ID");
+    snprintf(process->job, sizeof process->job, "%s%s%s", process->job_id, step[0] != '\0' ? "." : "", step);
     take_text(process->restart, sizeof process->restart, job, "restart");
     process->rank = take_rank(root, "rank");
     process->world_size = take_rank(root, "world_size");

@@ -46,7 +46,7 @@ static const char *const notes[] = {
     "    late      long outside NCCL while other members of a communicator are ahead",
     "    stalled   no NCCL call began or returned for long (--stall)",
     "    silent    no sign of life: stopped, or its host is",
-    "    in call   inside an NCCL call",
+    "    in_call   inside an NCCL call",
     "    starting  no communicator yet",
     "    idle      no call lately",
     "    running   calls come and go",
@@ -253,7 +253,7 @@ static int draw_header(struct screen *screen, int rows, int columns)
     return y + 1;
 }
 
-static void draw_nothing(const struct screen *screen, int y)
+static void draw_nothing(int y)
 {
     static const char *const text[] = {
         "No recorded process here.",
@@ -262,7 +262,6 @@ static void draw_nothing(const struct screen *screen, int y)
     };
     for (int i = 0; i < 3; i++)
         tui_put(y + i, 2, tui_columns() - 3, i == 0 ? TUI_BOLD : TUI_NORMAL, TUI_LEFT, text[i]);
-    (void)screen;
 }
 
 static void draw(struct screen *screen)
@@ -274,7 +273,7 @@ static void draw(struct screen *screen)
         tui_shell_draw(&screen->shell, (struct tui_rect){used, 0, rows - used, columns});
         if (screen->snapshot->nprocesses == 0 && !screen->shell.page_open &&
             screen->shell.mode == TUI_MODE_BROWSE && rows - used > 6)
-            draw_nothing(screen, used + 2);
+            draw_nothing(used + 2);
     }
     tui_end();
 }

@@ -9,6 +9,7 @@
 #define SILENT_LOCAL_NS  UINT64_C(5000000000)  /* the drain thread writes every 250 ms */
 #define SILENT_REMOTE_NS UINT64_C(15000000000) /* a heartbeat every 2 s, and the file system's delay */
 #define MAX_WORLD        (1u << 24)
+#define NEAR_NS          UINT64_C(10000000000) /* a late start of the same run */
 #define RUNNING_NS       UINT64_C(2000000000)
 
 void top_snapshot_clear(struct top_snapshot *snapshot)
@@ -57,7 +58,8 @@ static bool superseded(struct top_probe *const *probes, size_t n, size_t i)
 struct job_range {
     size_t first, end;
     bool runs;
-    uint64_t start_ns;
+    uint64_t start_ns;       /* of the process that started last */
+    uint64_t first_start_ns; /* of those that run, the one that started first */
 };
 
 static struct job_range next_job(struct top_probe *const *probes, size_t n, size_t first)
@@ -67,11 +69,29 @@ static struct job_range next_job(struct top_probe *const *probes, size_t n, size
         const struct top_process *process = &probes[range.end]->process;
         if (strcmp(process->job, probes[first]->process.job) != 0)
             break;
+        if (!over(process) && (!range.runs || process->start_ns < range.first_start_ns))
+            range.first_start_ns = process->start_ns;
         range.runs |= !over(process);
         if (process->start_ns > range.start_ns)
             range.start_ns = process->start_ns;
     }
     return range;
+}
+
+/*
+ * Ended long before any process of the present run began: an earlier run under the same id,
+ * or an earlier generation of an elastic job.
+ */
+static bool of_earlier_run(const struct top_process *process, const struct job_range *range)
+{
+    uint64_t last_ns = process->alive_ns > process->last_call_ns ? process->alive_ns : process->last_call_ns;
+    uint64_t present_ns = range->runs ? range->first_start_ns : range->start_ns;
+    return over(process) && last_ns != 0 && last_ns + NEAR_NS < present_ns;
+}
+
+static bool is_job(const struct top_process *process, const char *job)
+{
+    return strcmp(job, process->job) == 0 || strcmp(job, process->job_id) == 0;
 }
 
 /* Jobs that run; when none does, the one that started last. */
@@ -81,7 +101,7 @@ static size_t choose(struct top_probe **probes, size_t n, const char *job, struc
     uint64_t latest = 0;
     for (size_t i = 0; i < n;) {
         struct job_range range = next_job(probes, n, i);
-        bool wanted = job == NULL || strcmp(job, probes[i]->process.job) == 0;
+        bool wanted = job == NULL || is_job(&probes[i]->process, job);
         any_runs |= wanted && range.runs;
         if (wanted && range.start_ns > latest)
             latest = range.start_ns;
@@ -91,12 +111,14 @@ static size_t choose(struct top_probe **probes, size_t n, const char *job, struc
     for (size_t i = 0; i < n;) {
         struct job_range range = next_job(probes, n, i);
         const char *id = probes[i]->process.job;
-        bool wanted = job != NULL ? strcmp(job, id) == 0 : any_runs ? range.runs : range.start_ns == latest;
+        bool wanted = job != NULL ? is_job(&probes[i]->process, job)
+                      : any_runs  ? range.runs
+                                  : range.start_ns == latest;
         if (wanted)
             snprintf(snapshot->job, sizeof snapshot->job, "%s", id);
         snapshot->njobs += wanted;
         for (; i < range.end; i++) {
-            if (wanted && !superseded(probes, range.end, i))
+            if (wanted && !superseded(probes, range.end, i) && !of_earlier_run(&probes[i]->process, &range))
                 probes[kept++] = probes[i];
         }
     }

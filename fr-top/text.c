@@ -10,7 +10,7 @@ const char *top_state_name(enum top_state state)
     static const char *const names[TOP_STATES] = {
         [TOP_DEAD] = "dead",       [TOP_CRASHED] = "crashed",   [TOP_FAILED] = "failed",
         [TOP_LATE] = "late",       [TOP_STALLED] = "stalled",   [TOP_SILENT] = "silent",
-        [TOP_IN_CALL] = "in call", [TOP_STARTING] = "starting", [TOP_IDLE] = "idle",
+        [TOP_IN_CALL] = "in_call", [TOP_STARTING] = "starting", [TOP_IDLE] = "idle",
         [TOP_RUNNING] = "running", [TOP_EXITED] = "exited",
     };
     return names[state];

@@ -71,7 +71,9 @@ struct top_process {
     int32_t rank, world_size;
     bool derived_rank;
     int32_t pid;
-    char host[128], exe[256], job[160], restart[32];
+    char host[128], exe[256], restart[32];
+    char job_id[128]; /* as the launcher gave it; "" */
+    char job[160];    /* what belongs together: id, or id.step of a Slurm job, or the trace directory */
     char boot_id[40];
     char frec_dir[REC_LIVE_PATH_BYTES];
     bool local; /* from a live region */
@@ -187,7 +189,7 @@ struct top_snapshot {
 struct top_options {
     const char *dir;      /* only processes that record into it; NULL = all of this host */
     const char *live_dir; /* where live regions lie */
-    const char *job;      /* only this job id; NULL */
+    const char *job;      /* only this job or job id; NULL */
     uint32_t stall_sec;
     uint32_t patience_ms; /* for opening trace files, per refresh; the rest comes later. 0 = all at once */
 };

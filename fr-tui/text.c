@@ -210,22 +210,6 @@ void tui_text_cut(wchar_t *field, int skip, int cells)
     *out = 0;
 }
 
-void tui_text_plain(char *out, size_t size, const char *text, bool utf8)
-{
-    if (size == 0)
-        return;
-    size_t used = 0;
-    int cells;
-    uint32_t code;
-    while ((code = next_shown(&text, utf8, &cells)) != 0) {
-        size_t wrote = tui_utf8_put(out + used, size - 1 - used, code);
-        if (wrote == 0)
-            break;
-        used += wrote;
-    }
-    out[used] = '\0';
-}
-
 static bool contains(const char *text, const char *word, size_t length)
 {
     for (; *text != '\0'; text++) {

@@ -37,9 +37,6 @@ void tui_text_field(wchar_t *out, const char *text, size_t from, int width, enum
 /* Keeps cells skip … skip+cells-1 of a laid-out field, in place; half of a wide character becomes a space. */
 void tui_text_cut(wchar_t *field, int skip, int cells);
 
-/* Sanitised copy as multibyte text, for output that is no screen. Always terminated. */
-void tui_text_plain(char *out, size_t size, const char *text, bool utf8);
-
 /* Does text contain one of the '|'-separated words, letter case aside? No words match everything. */
 bool tui_text_matches(const char *text, const char *words);
 

@@ -92,7 +92,7 @@ def test_running_job():
         assert snapshot(recording, recording.root)["ranks"] == []
         text = harness.tool(FR_TOP, "--once", env=recording.env()).stdout
         assert re.search(r"^ranks 4 up of 4, 0 stalled, 0 ended", text, re.M)
-        assert len(re.findall(r"^ +[0-3] \S+ +\d+ (running|in call|idle) ", text, re.M)) == RANKS
+        assert len(re.findall(r"^ +[0-3] \S+ +\d+ (running|in_call|idle) ", text, re.M)) == RANKS
 
 
 @pytest.mark.sanitize
@@ -262,14 +262,14 @@ def test_screen_views(job, columns, rows):
         lines = text.splitlines()
         assert "4/4 up]" in lines[0] and "Job: job 1" in lines[0]
         assert re.search(r"^ *RANK△ +HOST +STATE +OP +FOR +COMM +SEQ +LAG +OPS/S +LOST", text, re.M)
-        assert len(re.findall(r"^ +[0-3] \S+ +(running|in call|idle) ", text, re.M)) == RANKS
+        assert len(re.findall(r"^ +[0-3] \S+ +(running|in_call|idle) ", text, re.M)) == RANKS
         assert lines[-1].startswith("F1Help")
         screen.keys("Tab")
         screen.until(r"^tensor .* 2/2 ")
         screen.keys("t")
         screen.until(r"├─ rank 0 ")
         screen.keys("3", "F5")
-        screen.until(r"└─ rank 3 (running|in call|idle)")
+        screen.until(r"└─ rank 3 (running|in_call|idle)")
         screen.keys("4")
         screen.until(r"^ +0 \S+ +[█▒·]+$")
         screen.keys("F1")
@@ -299,9 +299,9 @@ def test_screen_sort_search_filter(job):
         screen.keys("1", "\\")
         screen.type("nothing like this")
         screen.until("Filter: nothing like this")
-        assert not re.search(r"^ +[0-3] \S+ +(running|in call|idle) ", screen.text(), re.M)
+        assert not re.search(r"^ +[0-3] \S+ +(running|in_call|idle) ", screen.text(), re.M)
         screen.keys("Escape")
-        screen.until(r"^ +3 \S+ +(running|in call|idle) ")
+        screen.until(r"^ +3 \S+ +(running|in_call|idle) ")
         screen.keys("/")
         screen.type("zzz")
         screen.until("not found")

@@ -292,6 +292,28 @@ static void test_restart(void **state)
     assert_int_equal(s->processes[1].state, TOP_DEAD);
 }
 
+/* The same job id was used before, with more ranks. */
+static void test_earlier_run(void **state)
+{
+    struct world *world = *state;
+    for (int rank = 0; rank < 4; rank++) {
+        struct top_process *old = &add(world, "job", rank)->process;
+        old->ended = true;
+        old->start_ns = NOW - 5000 * S;
+        old->last_call_ns = old->alive_ns = NOW - 4000 * S;
+    }
+    add(world, "job", 0);
+    struct top_process *died = &add(world, "job", 1)->process;
+    died->vanished = true;
+    died->last_call_ns = died->alive_ns = NOW - 50 * S;
+    const struct top_snapshot *s = build(world, &options);
+    assert_int_equal(s->nprocesses, 2);
+    assert_int_equal(s->processes[0].state, TOP_STARTING);
+    assert_int_equal(s->processes[1].state, TOP_DEAD);
+    world->probes[4].process.vanished = true; /* now all is over */
+    assert_int_equal(build(world, &options)->nprocesses, 2);
+}
+
 static void test_jobs(void **state)
 {
     struct world *world = *state;
@@ -424,11 +446,12 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_empty),        TEST(test_join),    TEST(test_unknown_uid),
-        TEST(test_moving),       TEST(test_states),  TEST(test_late_and_victims),
-        TEST(test_oldest_call),  TEST(test_restart), TEST(test_jobs),
-        TEST(test_derived_rank), TEST(test_absent),  TEST(test_write_error),
-        TEST(test_open_calls),   TEST(test_lanes),   TEST(test_texts),
+        TEST(test_empty),       TEST(test_join),         TEST(test_unknown_uid),
+        TEST(test_moving),      TEST(test_states),       TEST(test_late_and_victims),
+        TEST(test_oldest_call), TEST(test_restart),      TEST(test_earlier_run),
+        TEST(test_jobs),        TEST(test_derived_rank), TEST(test_absent),
+        TEST(test_write_error), TEST(test_open_calls),   TEST(test_lanes),
+        TEST(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

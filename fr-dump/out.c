@@ -102,6 +102,8 @@ void out_json(const char *text)
             out_char('\\'), out_char((char)c);
         else if (c < 0x20 || c == 0x7f)
             out_text("\\u00"), out_hex(c, 2);
+        else if (c == 0xc2 && (unsigned char)text[i + 1] < 0xa0) /* C1 controls: terminals obey them */
+            out_text("\\u00"), out_hex((unsigned char)text[i + 1], 2);
         else
             out_bytes(text + i, length);
         i += length ? length : 1;
@@ -111,15 +113,17 @@ void out_json(const char *text)
 
 void out_csv(const char *text)
 {
-    if (!strpbrk(text, ",\"\r\n")) {
-        out_text(text);
+    char clean[2048]; /* control characters gone, so only these two need quotes */
+    fr_clean(clean, sizeof(clean), text);
+    if (!strpbrk(clean, ",\"")) {
+        out_text(clean);
         return;
     }
     out_char('"');
-    for (; *text; text++) {
-        if (*text == '"')
+    for (const char *c = clean; *c; c++) {
+        if (*c == '"')
             out_char('"');
-        out_char(*text);
+        out_char(*c);
     }
     out_char('"');
 }

@@ -18,7 +18,7 @@ void out_hex(uint64_t number, unsigned digits); /* at least so many digits */
 void out_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A JSON string with its quotes; invalid UTF-8 becomes U+FFFD. */
 void out_json(const char *text);
-/* A CSV field, quoted when it must be (RFC 4180). */
+/* A CSV field, quoted when it must be (RFC 4180), control characters escaped. */
 void out_csv(const char *text);
 
 bool out_failed(void);

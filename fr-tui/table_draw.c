@@ -40,9 +40,12 @@ static void put_scrolled(const struct tui_table *table, int y, int fixed, int at
         tui_put_part(y, table->place.x + x + skip, width, skip, cells, style, align, text);
 }
 
-static enum tui_align align_of(const struct tui_column *column)
+/* The column with the branches of a tree stands at the left, whatever is in it. */
+static enum tui_align align_of(const struct tui_table *table, unsigned c)
 {
-    return column->numeric && !column->left ? TUI_RIGHT : TUI_LEFT;
+    const struct tui_column *column = &table->columns[c];
+    bool branches = c == 0 && table->tree;
+    return column->numeric && !column->left && !branches ? TUI_RIGHT : TUI_LEFT;
 }
 
 static void draw_heading(const struct tui_table *table)
@@ -59,7 +62,7 @@ static void draw_heading(const struct tui_table *table)
             arrow = table->descending ? (tui_utf8() ? "\u25bd" : "v") : (tui_utf8() ? "\u25b3" : "^");
         snprintf(text, sizeof text, "%s%s", column->name, arrow);
         enum tui_style style = sorted ? TUI_COLUMN_SORT : TUI_COLUMN;
-        enum tui_align align = align_of(column);
+        enum tui_align align = align_of(table, c);
         if (c == 0)
             tui_put(place.y, place.x, table->widths[0] < place.width ? table->widths[0] : place.width, style,
                     align, text);
@@ -102,7 +105,7 @@ static void draw_line(const struct tui_table *table, int y, size_t index, bool f
         struct tui_cell cell = {.number = NAN, .style = TUI_NORMAL};
         table->source->cell(table->context, line->row, c, &cell);
         enum tui_style style = selected ? whole : tagged ? TUI_TAGGED : cell.style;
-        enum tui_align align = align_of(&table->columns[c]);
+        enum tui_align align = align_of(table, c);
         int width = table->widths[c];
         if (c > 0) {
             put_scrolled(table, y, table->widths[0], at, width, style, align, cell.text);
@@ -111,8 +114,7 @@ static void draw_line(const struct tui_table *table, int y, size_t index, bool f
             if (table->tree)
                 draw_branch(line, branch, sizeof branch);
             snprintf(text, sizeof text, "%s%s%s", branch, tagged ? "*" : "", cell.text);
-            tui_put(y, place.x, width < place.width ? width : place.width, style,
-                    table->tree ? TUI_LEFT : align, text);
+            tui_put(y, place.x, width < place.width ? width : place.width, style, align, text);
         }
         at += width + 1;
     }

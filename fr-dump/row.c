@@ -106,7 +106,7 @@ static void fill_result(struct row *row, const struct rec_op *op)
         snprintf(row->result_name, sizeof(row->result_name), "%u", op->result);
         set_text(row, ROW_RESULT, name ? name : row->result_name);
     }
-    if (op->state != REC_STATE_UNKNOWN)
+    if (op->state > REC_STATE_UNKNOWN && op->state <= REC_STATE_ABORTED)
         set_text(row, ROW_STATE, rec_state_name((enum rec_state)op->state));
     if (op->flags & REC_OF_CAPTURED)
         row->values[ROW_CAPTURED].type = ROW_TRUE;

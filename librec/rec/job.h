@@ -4,7 +4,13 @@
  * rec_job_open finds the traces (*.frec and their parts) and live regions, groups them into
  * jobs, reads each process once as a stream and keeps what does not grow with the number of
  * ops: processes, communicators with members and lineage, frontiers, checkpoints (one word
- * per 1,024 ops), open calls, ends. Details are then streamed again with rec_job_scan.
+ * per 1,024 ops), open calls, ends. Details are then streamed again with rec_scan_open.
+ *
+ * What makes one job: processes that share a communicator; processes with the same id of a
+ * scheduler (and, in Slurm, of the same step or with another restart counter); processes with
+ * the same weaker key (a rendezvous address, a run id that users choose, none at all) whose
+ * lifetimes meet. A job is a picture of one moment: scans show no call that was not there
+ * when it was opened.
  *
  * Everything belongs to the job and lives until rec_job_close. A job is read-only after
  * rec_job_open and may be shared between threads; scans are independent of each other.

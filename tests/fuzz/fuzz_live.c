@@ -57,6 +57,11 @@ static void fill(unsigned char *memory)
     header->magic = REC_LIVE_MAGIC;
 }
 
+static void clean_up(void)
+{
+    unlink(path);
+}
+
 static void prepare(void)
 {
     struct rec_live_header layout;
@@ -69,7 +74,7 @@ static void prepare(void)
         abort();
     region = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    if (region == MAP_FAILED)
+    if (region == MAP_FAILED || atexit(clean_up) != 0)
         abort();
 }
 

@@ -40,6 +40,11 @@ static int compare_probes(const void *left, const void *right)
     return (a->proc_uid > b->proc_uid) - (a->proc_uid < b->proc_uid);
 }
 
+static uint64_t last_sign(const struct top_process *process)
+{
+    return process->alive_ns > process->last_call_ns ? process->alive_ns : process->last_call_ns;
+}
+
 static bool over(const struct top_process *process)
 {
     return process->ended || process->vanished;
@@ -84,7 +89,7 @@ static struct job_range next_job(struct top_probe *const *probes, size_t n, size
  */
 static bool of_earlier_run(const struct top_process *process, const struct job_range *range)
 {
-    uint64_t last_ns = process->alive_ns > process->last_call_ns ? process->alive_ns : process->last_call_ns;
+    uint64_t last_ns = last_sign(process);
     uint64_t present_ns = range->runs ? range->first_start_ns : range->start_ns;
     return over(process) && last_ns != 0 && last_ns + NEAR_NS < present_ns;
 }
@@ -275,7 +280,8 @@ static enum top_state state_of(const struct top_process *process, uint32_t stall
     if (process->ended)
         return process->end.status != 0 ? TOP_FAILED : TOP_EXITED;
     uint64_t silent = process->local ? SILENT_LOCAL_NS : SILENT_REMOTE_NS;
-    if (process->alive_ns != 0 && process->looked_ns > process->alive_ns + silent)
+    /* Calls are signs of life too: the recorder's own thread may hang on a dead file system. */
+    if (process->alive_ns != 0 && process->looked_ns > last_sign(process) + silent)
         return TOP_SILENT;
     uint64_t quiet = now_ns > process->last_call_ns ? now_ns - process->last_call_ns : 0;
     bool stuck = quiet >= stall_sec * UINT64_C(1000000000) && process->last_call_ns != 0;

@@ -189,15 +189,16 @@ static void scan_live(struct top_watch *watch)
 {
     char path[REC_LIVE_PATH_BYTES];
     const char *base = watch->options.live_dir;
-    if (geteuid() != 0) {
-        snprintf(path, sizeof path, "%s/frec-%u", base, geteuid());
-        scan_regions(watch, path);
-        return;
-    }
     DIR *listing = opendir(base);
     struct dirent *entry;
     if (listing == NULL) {
         warn(watch, base, strerror(errno));
+        return;
+    }
+    if (geteuid() != 0) {
+        closedir(listing);
+        snprintf(path, sizeof path, "%s/frec-%u", base, geteuid());
+        scan_regions(watch, path);
         return;
     }
     while ((entry = readdir(listing)) != NULL) {
@@ -270,7 +271,7 @@ static void add_trace(struct top_watch *watch, char *path)
         return;
     struct rec_error err;
     if (top_trace_open(probe, part, &err) != REC_OK) {
-        if (err.code != REC_ERR_IO) /* else: just being made, or gone again */
+        if (strcmp(err.text, strerror(ENOENT)) != 0) /* gone again is no news */
             warn(watch, err.path, err.text);
         free_probe(probe, top_trace_close);
         return;

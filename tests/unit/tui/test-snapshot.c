@@ -187,11 +187,15 @@ static void is_late(struct top_process *p)
 }
 static void says_nothing(struct top_process *p)
 {
+    p->alive_ns = p->last_call_ns = NOW - 10 * S;
+}
+static void calls_only(struct top_process *p)
+{
     p->alive_ns = NOW - 10 * S;
 }
 static void says_nothing_far_away(struct top_process *p)
 {
-    p->alive_ns = NOW - 10 * S; /* a heartbeat may take that long to be seen */
+    p->alive_ns = p->last_call_ns = NOW - 10 * S; /* a heartbeat may take that long to be seen */
     p->local = false;
 }
 static void vanishes(struct top_process *p)
@@ -223,6 +227,7 @@ static void test_states(void **state)
     assert_int_equal(state_after(waits_long_inside), TOP_STALLED);
     assert_int_equal(state_after(is_late), TOP_LATE); /* the other member is ahead */
     assert_int_equal(state_after(says_nothing), TOP_SILENT);
+    assert_int_equal(state_after(calls_only), TOP_RUNNING);
     assert_int_equal(state_after(says_nothing_far_away), TOP_RUNNING);
     assert_int_equal(state_after(vanishes), TOP_DEAD);
     assert_int_equal(state_after(crashes), TOP_CRASHED);

@@ -250,6 +250,10 @@ static ncclResult_t finish_group(void)
         jobs = NULL;
     }
     for (size_t i = 0; i < nops && result == ncclSuccess; i++)
+        lab_connect_announce(ops[i].comm, &ops[i].op);
+    for (size_t i = 0; i < nops && result == ncclSuccess; i++)
+        result = lab_connect_wait(ops[i].comm, &ops[i].op);
+    for (size_t i = 0; i < nops && result == ncclSuccess; i++)
         if (ops[i].comm)
             result = launch_comm(ops, nops, i);
     for (size_t i = 0; i < nops; i++)

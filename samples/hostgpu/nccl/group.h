@@ -35,6 +35,11 @@ ncclResult_t lab_group_add_op(ncclComm_t comm, CUstream stream, const struct lab
 /* Adds a job, a malloc'd copy of which the group owns. */
 ncclResult_t lab_group_add_job(const struct lab_job *job);
 
+/* connect.c: what a first operation does on the host, in two steps; the second blocks until the peers are
+ * there too, or fails when the comm is stopped. */
+void lab_connect_announce(ncclComm_t comm, const struct lab_op *op);
+ncclResult_t lab_connect_wait(ncclComm_t comm, const struct lab_op *op);
+
 /* launch.c: queues the operations on their streams, all of one communicator. */
 ncclResult_t lab_launch(ncclComm_t comm, const struct lab_op *ops, const CUstream *streams, size_t n);
 

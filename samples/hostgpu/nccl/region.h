@@ -20,6 +20,7 @@ struct lab_rank_words {
     _Atomic uint32_t sleepers;          /* threads of this rank that sleep, or are about to, on the bell */
 
     _Alignas(64) _Atomic uint32_t joined; /* 1: here; 2, rank 0 only: the file is gone, all may leave */
+    _Atomic uint32_t connected;           /* by a first collective, see connect.c */
     _Atomic uint64_t host_phase;          /* host barriers entered */
     struct {
         _Atomic int64_t first, second;
@@ -37,12 +38,14 @@ struct lab_lane_out {
     _Atomic uint64_t bytes[2];
     _Atomic uint64_t filled;    /* chunks ever */
     _Atomic uint32_t buffer[2]; /* of the sender, in which a chunk lies */
+    _Atomic uint32_t connected; /* see connect.c */
 };
 
 struct lab_lane_in {
     _Alignas(64) _Atomic uint64_t posted;
     _Atomic uint64_t bytes[2];
     _Atomic uint64_t drained;
+    _Atomic uint32_t connected;
 };
 
 struct lab_region {

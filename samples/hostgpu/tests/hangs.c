@@ -1,6 +1,8 @@
 /* What hangs on a GPU hangs here, nothing else does, and an abort frees it. */
 #include "harness.h"
 
+#include <cuda.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -93,6 +95,13 @@ static void victim(const struct rank_context *context)
     }
 }
 
+/* A barrier of the hosts: nobody aborts before all have looked. */
+static void meet(ncclComm_t comm)
+{
+    ncclComm_t none;
+    CHECK_NCCL(ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &none, NULL));
+}
+
 /* The same two communicators, used in another order on rank 1. */
 static void two_orders(const struct rank_context *context)
 {
@@ -105,6 +114,7 @@ static void two_orders(const struct rank_context *context)
         CHECK_NCCL(
             ncclAllReduce(buffer, buffer, 1, ncclInt32, ncclSum, comms[context->rank ? 1 - i : i], stream));
     CHECK(!stream_finishes(stream, 0.3));
+    meet(parent);
     for (int i = 0; i < 2; i++)
         CHECK_NCCL(ncclCommAbort(comms[i]));
     CHECK(stream_finishes(stream, 5));
@@ -144,6 +154,44 @@ static void wait_quietly(const struct rank_context *context)
     CHECK(stream_finishes(stream, 10));
 }
 
+/* With connections made at first use: who waits for a missing rank waits inside the call, and an abort from
+ * another thread frees it; connected ranks no longer wait there. */
+static void *abort_later(void *comm)
+{
+    sleep_s(0.3);
+    CHECK_NCCL(ncclCommAbort(comm));
+    return NULL;
+}
+
+static void connect_lazily(const struct rank_context *context)
+{
+    int n = context->nranks, me = context->rank, *data = device_alloc(64 * sizeof *data);
+    setenv("HOSTGPU_LAZY_CONNECT", "1", 1);
+    ncclComm_t comm = rank_comm(context), half;
+    cudaStream_t stream = new_stream();
+    CHECK_NCCL(ncclCommSplit(comm, 0, me, &half, NULL));
+    CHECK_NCCL(ncclAllReduce(data, data, 1, ncclInt32, ncclMax, comm, stream));
+    CHECK_NCCL(ncclAlltoAll(data, data + 32, 1, ncclInt32, comm, stream));
+    CHECK_NCCL(ncclGather(data, data + 32, 1, ncclInt32, 1, half, stream));
+    CHECK_NCCL(ncclScatter(data, data + 32, 1, ncclInt32, 0, half, stream));
+    CHECK(stream_finishes(stream, 10));
+    if (me == 0) { /* connected: the others are not needed to enqueue */
+        CHECK_NCCL(ncclSend(data, 1, ncclInt32, 1, comm, stream));
+        CHECK_NCCL(ncclAllReduce(data, data, 1, ncclInt32, ncclMax, comm, stream));
+    } else if (me == n - 1) { /* not connected, and the peer does not come */
+        pthread_t thread;
+        double start = now_s();
+        CHECK(!pthread_create(&thread, NULL, abort_later, half));
+        CHECK(ncclAllReduce(data, data, 1, ncclInt32, ncclMax, half, stream) == ncclInternalError);
+        CHECK(now_s() - start >= 0.3);
+        pthread_join(thread, NULL);
+    }
+    CHECK_NCCL(ncclCommAbort(comm));
+    if (me != n - 1)
+        CHECK_NCCL(ncclCommAbort(half));
+    CHECK(stream_finishes(stream, 5));
+}
+
 /* ---- Planned faults: the environment is set in the ranks, before the lab first reads it ---- */
 
 struct fault {
@@ -158,15 +206,23 @@ static void with_fault(const struct rank_context *context)
     bool odd = context->rank == 0;
     if (odd)
         setenv(fault->name, fault->value, 1);
-    ncclComm_t comm = rank_comm(context);
+    ncclComm_t comm = rank_comm(context), comm_for_meeting;
+    CHECK_NCCL(ncclCommSplit(comm, 0, context->rank, &comm_for_meeting, NULL));
     cudaStream_t stream = new_stream();
     void *buffer = device_alloc(4096);
     cudaEvent_t events[6];
+    /* Nothing runs, and nothing goes wrong, before all is enqueued. */
+    unsigned *gate = device_alloc(sizeof *gate);
+    *gate = 0;
+    CHECK(cuStreamWaitValue32(stream, (CUdeviceptr)gate, 1, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS);
     for (int i = 0; i < 6; i++) {
         CHECK_CUDA(cudaEventCreate(&events[i]));
         CHECK_NCCL(ncclAllReduce(buffer, buffer, 8, ncclInt32, ncclMax, comm, stream));
         CHECK_CUDA(cudaEventRecord(events[i], stream));
     }
+    __atomic_store_n(gate, 1, __ATOMIC_RELEASE);
+    for (int i = 0; i < fault->finished_ops; i++)
+        CHECK_CUDA(cudaEventSynchronize(events[i]));
     CHECK(!stream_finishes(stream, 0.3));
     for (int i = 0; i < 6; i++)
         CHECK((cudaEventQuery(events[i]) == cudaSuccess) == (i < fault->finished_ops));
@@ -175,9 +231,11 @@ static void with_fault(const struct rank_context *context)
     ncclResult_t state;
     CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
     CHECK(state == (odd ? fault->raised : ncclSuccess));
+    meet(comm_for_meeting);
     CHECK_NCCL(ncclCommAbort(comm));
     bool is_blocked = odd && !strcmp(fault->name, "HOSTGPU_BLOCK_STREAM_AT");
     CHECK(stream_finishes(stream, is_blocked ? 0.3 : 5) == !is_blocked);
+    CHECK_NCCL(ncclCommDestroy(comm_for_meeting));
 }
 
 static void slow(const struct rank_context *context)
@@ -206,12 +264,12 @@ int main(void)
     }
     struct rank_set set;
     ranks_start(&set, 4, victim, NULL);
-    sleep_s(1);
-    CHECK(ranks_still_running(&set, 0) == 3);
+    CHECK(ranks_hang(&set, 3, 0.5));
     ranks_run(64, wait_quietly, NULL);
     ranks_run(2, two_orders, NULL);
+    ranks_run(3, connect_lazily, NULL);
     ranks_start(&set, 2, join_with_other_size, NULL);
-    CHECK(ranks_still_running(&set, 0.5) == 2);
+    CHECK(ranks_hang(&set, 2, 0.5));
     static const struct fault faults[] = {
         {"HOSTGPU_BLOCK_STREAM_AT", "4", 3, ncclSuccess},
         {"HOSTGPU_SILENT_AT", "3", 2, ncclSuccess},

@@ -47,8 +47,8 @@ static void kill_all(struct rank_set *set)
         }
 }
 
-/* Reaps what has ended until none is left or time is up. Returns how many still run. */
-static int reap(struct rank_set *set, double until, bool *all_well)
+/* Reaps what has ended until at most `left` run or time is up. Returns how many still run. */
+static int reap(struct rank_set *set, int left, double until, bool *all_well)
 {
     for (;;) {
         int running = 0;
@@ -66,7 +66,7 @@ static int reap(struct rank_set *set, double until, bool *all_well)
             }
             set->pids[r] = 0;
         }
-        if (!running || now_s() > until || !*all_well)
+        if (running <= left || now_s() > until || !*all_well)
             return running;
         sleep_s(0.002);
     }
@@ -75,19 +75,21 @@ static int reap(struct rank_set *set, double until, bool *all_well)
 bool ranks_succeed(struct rank_set *set, int timeout_s)
 {
     bool all_well = true;
-    int running = reap(set, now_s() + timeout_s, &all_well);
+    int running = reap(set, 0, now_s() + timeout_s, &all_well);
     if (running && all_well)
         fprintf(stderr, "%d of %d ranks still running after %d s\n", running, set->nranks, timeout_s);
     kill_all(set);
     return all_well && !running;
 }
 
-int ranks_still_running(struct rank_set *set, double after_s)
+bool ranks_hang(struct rank_set *set, int left, double for_s)
 {
     bool all_well = true;
-    int running = reap(set, now_s() + after_s, &all_well);
+    reap(set, left, now_s() + 30, &all_well);
+    sleep_s(for_s);
+    int running = reap(set, set->nranks, 0, &all_well);
     kill_all(set);
-    return running;
+    return running == left;
 }
 
 void ranks_run(int nranks, void rank_main(const struct rank_context *), const void *argument)

@@ -46,14 +46,24 @@ void ranks_start(struct rank_set *set, int nranks, void rank_main(const struct r
                  const void *argument);
 /* Waits for all; true if every rank exited with 0 within the time. Kills those that did not. */
 bool ranks_succeed(struct rank_set *set, int timeout_s);
-/* How many ranks are still running after the time; they are then killed. */
-int ranks_still_running(struct rank_set *set, double after_s);
+/* Waits until only so many are left running, and for_s more: true if they still are. They are then killed. */
+bool ranks_hang(struct rank_set *set, int left, double for_s);
 /* Start and succeed, or the test fails. */
 void ranks_run(int nranks, void rank_main(const struct rank_context *), const void *argument);
 
 /* A communicator of all ranks on device 0, and a stream. */
 ncclComm_t rank_comm(const struct rank_context *context);
 cudaStream_t new_stream(void);
+/* Waits until the condition holds; the test fails if it takes longer than a machine under load would. */
+#define WAIT_UNTIL(condition)                                                                                \
+    do {                                                                                                     \
+        double wait_end = now_s() + 30;                                                                      \
+        while (!(condition)) {                                                                               \
+            CHECK(now_s() < wait_end);                                                                       \
+            sleep_s(0.001);                                                                                  \
+        }                                                                                                    \
+    } while (0)
+
 /* Whether the stream comes to rest within the time. */
 bool stream_finishes(cudaStream_t stream, double within_s);
 void *device_alloc(size_t bytes);

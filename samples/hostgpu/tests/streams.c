@@ -138,6 +138,7 @@ static void order(void)
     CHECK(!stream_finishes(stream, 0.05));
     CHECK(end == text && gate[1] == 0);
     let_go(gate);
+    WAIT_UNTIL(__atomic_load_n(wide, __ATOMIC_ACQUIRE));
     CHECK(!stream_finishes(stream, 0.1));
     CHECK(gate[1] == 7 && *wide == UINT64_MAX - 1);
     __atomic_store_n(wide, 3, __ATOMIC_RELEASE);
@@ -197,7 +198,7 @@ static void fill_stream(const struct rank_context *context)
     hold(stream, gate);
     for (int i = 1; i < 1024; i++)
         CHECK_CUDA(cudaMemsetAsync(gate + 1, 0, 1, stream));
-    *filled = 1;
+    __atomic_store_n(filled, 1, __ATOMIC_RELEASE);
     CHECK_CUDA(cudaMemsetAsync(gate + 1, 0, 1, stream));
     *filled = 2;
 }
@@ -209,7 +210,8 @@ static void full_stream(void)
     filled = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(filled != MAP_FAILED);
     ranks_start(&set, 1, fill_stream, NULL);
-    CHECK(ranks_still_running(&set, 0.5) == 1);
+    WAIT_UNTIL(__atomic_load_n(filled, __ATOMIC_ACQUIRE) == 1);
+    CHECK(ranks_hang(&set, 1, 0.3));
     CHECK(*filled == 1);
     CHECK(!munmap(filled, 4096));
 }
@@ -284,7 +286,7 @@ int main(void)
         ranks_run(1, blocked_with_marks, stop);
     full_stream();
     ranks_start(&set, 1, free_waits, NULL);
-    CHECK(ranks_still_running(&set, 0.3) == 1);
+    CHECK(ranks_hang(&set, 1, 0.3));
     events();
     legacy_stream();
     order();

@@ -3,7 +3,8 @@
  * succeeds at once, so that NCCL's own time hides nothing. Communicators are bare handles that
  * know rank and size. Built as libnccl.so.2; every name comes from recorder-inject/nccl-api.def.
  *
- * STUB_NCCL_VERSION overrides the version that ncclGetVersion tells.
+ * STUB_NCCL_VERSION overrides the version that ncclGetVersion tells; STUB_NCCL_BLOCK_MS makes
+ * ncclCommFinalize take that long.
  */
 #include "nccl-compat.h"
 
@@ -11,6 +12,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PUBLIC __attribute__((visibility("default")))
 
@@ -53,12 +55,19 @@ PUBLIC ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
     return ncclSuccess;
 }
 
+static void block(void)
+{
+    const char *text = getenv("STUB_NCCL_BLOCK_MS");
+    if (text)
+        usleep((useconds_t)atoi(text) * 1000);
+}
+
 /* What a call of each role does; most do nothing. */
 #define DO_COLL(...)
 #define DO_P2P(...)
 #define DO_RMA(...)
 #define DO_CALL(...)
-#define DO_TEARDOWN(...)
+#define DO_TEARDOWN(...) block();
 #define DO_GROUP_START(...)
 #define DO_GROUP_END(...)
 #define DO_REDOP_DESTROY(...)

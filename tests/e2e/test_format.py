@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from harness import BUILD, SOURCE
+from harness import BUILD, FR_TRAIN, SOURCE, Recording
 
 from frec_reader import FrecReader, NewerVersion, NotATrace
 
@@ -64,6 +64,23 @@ def test_same_events(tmp_path, pattern):
         assert kinds >= {"comm", "thread", "stream", "op", "frontier", "heartbeat", "end"}
         if pattern == "any":
             assert kinds >= {"redop", "open", "loss", "stall"}
+
+
+def test_recorded_job():
+    """What the recorder wrote of a real job, not only what frec-gen makes up."""
+    with Recording() as recording:
+        job = recording.run(4, [FR_TRAIN, "--dp", 2, "--tp", 2, "--pp", 1, "--steps", 20])
+        assert job.status == 0, job.stderr
+        files = sorted(recording.traces.glob("*.frec"))
+        assert len(files) == 4
+        ranks = set()
+        for path in files:
+            events, stats = compare(path)
+            assert stats["closed"] and not stats["damages"]
+            assert sum(event["event"] == "op" for event in events) > 100
+            assert events[-1]["event"] == "end"
+            ranks.add(FrecReader(str(path)).meta["rank"])
+        assert ranks == {0, 1, 2, 3}
 
 
 def test_metadata(tmp_path):

@@ -9,6 +9,7 @@ A case is a TOML file:
     env, rank_env       variables for all ranks, and by rank
     ends                "hang" (the timeout strikes), "ok" (all exit with 0), "fails",
                         "any" (where NCCL may do this or that)
+    sanitize            also run on the builds with sanitizers
     remove_rank         traces of this rank are deleted before the analysis
     [expect]
     status              exit status of fr-analyze
@@ -36,7 +37,9 @@ FAULT_FREE = {"healthy", "straggler", "trace_missing", "inconclusive"}
 
 def load(path):
     case = tomllib.loads(path.read_text())
-    marks = [pytest.mark.xfail(reason=case["expect"]["xfail"], strict=False)] if "xfail" in case["expect"] else []
+    marks = [pytest.mark.sanitize] if case.get("sanitize") else []
+    if "xfail" in case["expect"]:
+        marks.append(pytest.mark.xfail(reason=case["expect"]["xfail"], strict=False))
     return pytest.param(case, id=path.stem, marks=marks)
 
 

@@ -301,6 +301,24 @@ static int idle(int seconds)
     return 0;
 }
 
+/* Stands in a call for as long as the stub blocks, another thread meanwhile outside NCCL. */
+static void *wait_outside(void *unused)
+{
+    pause();
+    return unused;
+}
+
+static int stuck(int unused)
+{
+    (void)unused;
+    pthread_t other;
+    ncclComm_t comm = make_comm(0);
+    calls(comm, 10);
+    pthread_create(&other, NULL, wait_outside, NULL);
+    ncclCommFinalize(comm);
+    return 0;
+}
+
 /* Prints resident private kilobytes. */
 static int memory(int count)
 {
@@ -354,6 +372,7 @@ int main(int argc, char **argv)
         {"missing", missing},
         {"errno", keeps_errno},
         {"idle", idle},
+        {"stuck", stuck},
         {"memory", memory},
         {"chdir", change_directory},
         {"nothing", nothing},

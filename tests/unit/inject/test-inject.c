@@ -127,13 +127,14 @@ struct trace {
     uint32_t comms, threads, stalls, stall_frames;
     uint32_t end, end_frames;
     int32_t end_status, end_signal;
-    uint64_t fault, frontier_ops;
+    uint64_t fault;
+    uint32_t stall_why, stall_threads, open_calls;
+    uint8_t open_kind;
     bool closed;
     char meta[REC_LIVE_META_BYTES];
     char comm_name[64];
     uint64_t uids[2048];
     uint32_t nuids;
-    uint64_t p2p_seq_sum;
 };
 
 static uint32_t count_files(const char *directory, const char *suffix, char *first, size_t size)
@@ -201,8 +202,14 @@ static void take_event(struct trace *trace, const struct rec_event *event, uint6
         break;
     case REC_EV_STALL:
         trace->stalls++;
+        trace->stall_why = event->u.stall.why;
+        trace->stall_threads = event->u.stall.nthreads;
         for (uint32_t i = 0; i < event->u.stall.nthreads; i++)
             trace->stall_frames += event->u.stall.threads[i].nframes;
+        break;
+    case REC_EV_OPEN:
+        trace->open_calls = event->u.open.count;
+        trace->open_kind = event->u.open.count ? event->u.open.ops[0].kind : 0;
         break;
     case REC_EV_END:
         trace->end = event->u.end.reason;
@@ -540,6 +547,52 @@ static void idleness_is_reported_once_with_stacks(void **state)
     assert_int_equal(trace->ops, 11);
 }
 
+static void a_call_that_does_not_return_is_reported_once(void **state)
+{
+    (void)state;
+    const char *const settings[] = {"FREC_STALL_SEC", "1", "STUB_NCCL_BLOCK_MS", "3500", NULL};
+    assert_exit(run_with(settings, "stuck", NULL), 0);
+    struct trace *trace = only_trace();
+    assert_int_equal(trace->stalls, 1);
+    assert_int_equal(trace->stall_why, REC_STALL_OPEN_OP);
+    assert_int_equal(trace->stall_threads, 2);
+    assert_int_equal(trace->kinds[REC_COMM_FINALIZE], 1);
+}
+
+/* Killed inside a call: the trace tells all that returned and what was open, and so does the region. */
+static void a_kill_inside_a_call_shows_the_call(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        const char *const settings[] = {"STUB_NCCL_BLOCK_MS", "60000", NULL};
+        child_environment(settings);
+        execl(client, client, "stuck", (char *)NULL);
+        _exit(127);
+    }
+    usleep(800000);
+    kill(child, SIGKILL);
+    int status;
+    waitpid(child, &status, 0);
+    assert_killed(status, SIGKILL);
+    struct trace *trace = only_trace();
+    assert_int_equal(trace->ops, 11);
+    assert_int_equal(trace->open_calls, 1);
+    assert_int_equal(trace->open_kind, REC_COMM_FINALIZE);
+    assert_int_equal(trace->end, REC_END_NONE);
+
+    char directory[128], path[256];
+    struct rec_live live;
+    struct rec_slot slot;
+    snprintf(directory, sizeof(directory), "%s/frec-%u", live_dir, (unsigned)geteuid());
+    assert_int_equal(count_files(directory, ".live", path, sizeof(path)), 1);
+    assert_int_equal(rec_live_map(path, false, &live, NULL), REC_OK);
+    assert_true(rec_live_open_op(&live, 0, &slot));
+    assert_int_equal(slot.kind, REC_COMM_FINALIZE);
+    assert_int_equal(slot.seq, 11);
+    rec_live_unmap(&live);
+}
+
 static void unusable_directories_do_no_harm(void **state)
 {
     (void)state;
@@ -660,6 +713,8 @@ int main(int argc, char **argv)
         TEST(ctypes_is_recorded),
         TEST(errno_comes_through),
         TEST(idleness_is_reported_once_with_stacks),
+        TEST(a_call_that_does_not_return_is_reported_once),
+        TEST(a_kill_inside_a_call_shows_the_call),
         TEST(unusable_directories_do_no_harm),
         TEST(old_regions_are_cleared_away),
         TEST(relative_directories_mean_the_start),

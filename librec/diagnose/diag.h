@@ -280,6 +280,18 @@ uint32_t diag_match_find(const struct diag *d, const struct rec_communicator *co
                          int32_t dst);
 uint64_t diag_bytes(const struct rec_op *op);
 
+/* ---- history.c ---- */
+
+/* Where a process did something else than what it had always done at that point. */
+struct diag_departure {
+    uint32_t op;       /* what it did */
+    uint32_t expected; /* the last time it did the usual thing */
+    uint32_t seen;     /* how often it had */
+};
+/* The first departure near the end of a process; false when there is none. */
+bool diag_departed(struct diag *d, uint32_t proc, struct diag_departure *departure);
+void diag_evidence_departure(struct diag *d, struct rec_finding *f, const struct diag_departure *departure);
+
 /* ---- waits.c ---- */
 
 /* Blocked ops as waits, and why each can never end. */

@@ -20,6 +20,8 @@ struct divergence {
     uint32_t usual_class;
     size_t usual_count, known;
     bool tie;
+    bool by_history; /* a tie that the culprits' own past decided */
+    struct diag_departure departure;
     enum diag_split split;
     size_t shift;
     unsigned fields;
@@ -48,7 +50,55 @@ static unsigned fields_of(const struct diag_op *a, const struct diag_op *b)
 
 /* ---- who differs from whom ---- */
 
-static void classify_lanes(struct divergence *v)
+/* Have all of a lane's members left their loop (or none)? Looks at a few. */
+static bool lane_departed(struct diag *d, const struct lanes *lanes, const struct lane *lane, uint32_t want,
+                          struct diag_departure *departure)
+{
+    for (uint32_t j = 0; j < lane->nmembers && j < 4; j++) {
+        uint32_t proc = lanes->members[lane->first_member + j]->process->index;
+        struct diag_departure found;
+        if (diag_departed(d, proc, &found) != (want != 0))
+            return false;
+        if (want)
+            *departure = found;
+    }
+    return true;
+}
+
+static bool side_departed(struct diag *d, const struct divergence *v, uint32_t class_id, uint32_t want,
+                          struct diag_departure *departure)
+{
+    uint32_t looked = 0;
+    for (size_t i = 0; i < v->lanes->count && looked < 8; i++) {
+        const struct lane *lane = &v->lanes->items[i];
+        if (!lane->nops || lane->class_id != class_id)
+            continue;
+        if (!lane_departed(d, v->lanes, lane, want, departure))
+            return false;
+        looked++;
+    }
+    return looked > 0;
+}
+
+/* One against one: who left its own loop is wrong. */
+static void break_tie(struct diag *d, struct divergence *v, uint32_t classes)
+{
+    if (!v->tie || classes != 2 || v->lanes->from_checkpoint)
+        return;
+    uint32_t other = v->unusual->class_id;
+    if (side_departed(d, v, v->usual_class, 0, NULL) && side_departed(d, v, other, 1, &v->departure)) {
+        v->by_history = true;
+    } else if (side_departed(d, v, v->usual_class, 1, &v->departure) && side_departed(d, v, other, 0, NULL)) {
+        const struct lane *swap = v->usual;
+        v->usual = v->unusual;
+        v->unusual = swap;
+        v->usual_class = other;
+        v->by_history = true;
+    }
+    v->tie = !v->by_history;
+}
+
+static void classify_lanes(struct diag *d, struct divergence *v)
 {
     struct lane *items = v->lanes->items;
     uint32_t classes = 0;
@@ -86,6 +136,8 @@ static void classify_lanes(struct divergence *v)
         if (items[i].nops && items[i].class_id != v->usual_class &&
             (!v->unusual || items[i].nops > v->unusual->nops))
             v->unusual = &items[i];
+    if (v->unusual)
+        break_tie(d, v, classes);
 }
 
 /* Is this op a usual one of the other side, seen there at another place? */
@@ -352,6 +404,8 @@ static void report(struct diag *d, struct divergence *v)
             shown++;
         }
     diag_evidence_op(d, f, &v->usual->first, "called");
+    if (v->by_history)
+        diag_evidence_departure(d, f, &v->departure);
     if (v->lanes->from_checkpoint)
         diag_evidence(d, f, NULL, v->lanes->seq, 0,
                       "all earlier ops of this communicator have equal checkpoints");
@@ -367,7 +421,7 @@ static void report(struct diag *d, struct divergence *v)
 static bool examine(struct diag *d, struct lanes *lanes, uint64_t *past)
 {
     struct divergence v = {.lanes = lanes};
-    classify_lanes(&v);
+    classify_lanes(d, &v);
     *past = lanes->seq + 1;
     if (!v.usual || !v.unusual)
         return false;

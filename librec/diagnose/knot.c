@@ -62,11 +62,39 @@ static bool lacks_few(const struct diag *d, const struct knot *k, const struct d
     return lacking && lacking < entered;
 }
 
+/* Does a process of the knot wait for one of these partners? Then it may be only its victim. */
+static bool waits_for_one(struct diag *d, uint32_t proc, const struct diag_partner *partners, size_t count)
+{
+    for (uint32_t e = d->edge_start[proc]; e < d->edge_start[proc + 1]; e++) {
+        uint32_t wait = d->edges[e].to;
+        for (uint32_t i = d->edge_start[wait]; i < d->edge_start[wait + 1]; i++)
+            for (size_t j = 0; j < count; j++)
+                if (partners[j].proc == d->edges[i].to)
+                    return true;
+    }
+    return false;
+}
+
+/* The absent ones took the same other way only if none of them just waits for another of them. */
+static bool went_together(struct diag *d, const struct diag_wait *wait)
+{
+    struct diag_partner *partners;
+    size_t count = diag_partners(d, wait, &partners), kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (partners[i].reason == DIAG_ABSENT)
+            partners[kept++] = partners[i];
+    bool together = kept > 0;
+    for (size_t i = 0; i < kept && together; i++)
+        together = !waits_for_one(d, partners[i].proc, partners, kept);
+    free(partners);
+    return together;
+}
+
 /*
  * The one wait where most came and few did not, while the few wait for something to which
  * few came: then the few took another way. NULL when the circle is symmetric.
  */
-static const struct diag_wait *lopsided(const struct diag *d, const struct knot *k)
+static const struct diag_wait *lopsided(struct diag *d, const struct knot *k)
 {
     const struct diag_wait *found = NULL;
     for (size_t i = 0; i < d->nwaits; i++) {
@@ -76,16 +104,73 @@ static const struct diag_wait *lopsided(const struct diag *d, const struct knot 
             return NULL;
         found = &d->waits[i];
     }
-    return found;
+    return found && went_together(d, found) ? found : NULL;
 }
 
-static void blame_few_absent(struct classify *c, const struct diag_wait *wait)
+/* ---- did somebody leave its own loop? ---- */
+
+#define DEPARTURES_MAX 64
+
+struct departures {
+    uint32_t procs[DEPARTURES_MAX];
+    struct diag_departure what[DEPARTURES_MAX];
+    size_t count, members;
+};
+
+/* At most half of the knot's processes, else it is no exception. */
+static bool find_departures(struct diag *d, uint32_t component, struct departures *found)
+{
+    found->count = found->members = 0;
+    for (uint32_t p = 0; p < d->nprocs && !d->oom; p++) {
+        if (!inside(d, p, component))
+            continue;
+        found->members++;
+        struct diag_departure what;
+        if (!diag_departed(d, p, &what))
+            continue;
+        if (found->count == DEPARTURES_MAX)
+            return false;
+        found->procs[found->count] = p;
+        found->what[found->count++] = what;
+    }
+    return found->count && found->count * 2 <= found->members;
+}
+
+static bool is_departed(const struct departures *found, uint32_t proc)
+{
+    for (size_t i = 0; i < found->count; i++)
+        if (found->procs[i] == proc)
+            return true;
+    return false;
+}
+
+/* The first wait of the knot at which only departed processes are absent: what they left out. */
+static const struct diag_wait *left_by_departed(struct diag *d, const struct knot *k,
+                                                const struct departures *found)
+{
+    const struct diag_wait *best = NULL;
+    for (size_t i = 0; i < d->nwaits; i++) {
+        uint32_t node = (uint32_t)(d->nprocs + i);
+        if (!inside(d, node, k->component) || d->waits[i].never != DIAG_NEVER_NO)
+            continue;
+        bool all = d->edge_start[node] < d->edge_start[node + 1];
+        for (uint32_t e = d->edge_start[node]; e < d->edge_start[node + 1] && all; e++)
+            all = d->edges[e].reason == DIAG_ABSENT && is_departed(found, d->edges[e].to);
+        if (all && (!best || d->waits[i].since < best->since))
+            best = &d->waits[i];
+    }
+    return best;
+}
+
+static void blame_few_absent(struct classify *c, const struct diag_wait *wait,
+                             const struct departures *departures)
 {
     struct diag *d = c->d;
     bool creation = wait->kind == DIAG_WAIT_CREATE && d->matches[wait->match].unseen;
-    struct rec_finding *f =
-        diag_finding(d, creation ? REC_VERDICT_INIT_INCOMPLETE : REC_VERDICT_RANK_NOT_JOINED, REC_CONF_LIKELY,
-                     DIAG_TIER_ROOT, wait->since);
+    enum rec_verdict_type type = creation                      ? REC_VERDICT_INIT_INCOMPLETE
+                                 : wait->kind == DIAG_WAIT_P2P ? REC_VERDICT_P2P_UNMATCHED
+                                                               : REC_VERDICT_RANK_NOT_JOINED;
+    struct rec_finding *f = diag_finding(d, type, REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);
     if (!f)
         return;
     classify_place(c, f, wait);
@@ -116,6 +201,8 @@ static void blame_few_absent(struct classify *c, const struct diag_wait *wait)
                 diag_evidence_op(d, f, &d->ops[d->edges[e].op], "waits instead in");
     }
     diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
+    for (size_t i = 0; departures && i < departures->count && i < 4; i++)
+        diag_evidence_departure(d, f, &departures->what[i]);
     free(partners);
     uint32_t node = (uint32_t)d->nprocs + (uint32_t)(wait - d->waits);
     classify_reach(c, &node, 1);
@@ -174,7 +261,9 @@ static void tell_cycle(struct classify *c, struct rec_finding *f, const struct k
 {
     struct diag *d = c->d;
     uint32_t path[CYCLE_MAX];
-    uint32_t start = d->ops[k->first->op].proc;
+    uint32_t start = 0;
+    while (start < d->nprocs && !inside(d, start, k->component))
+        start++;
     size_t length = find_cycle(c, k->component, start, path, CYCLE_MAX);
     if (k->maybe) {
         diag_printf(t, "; each waits for a member that is itself inside another such call");
@@ -207,9 +296,14 @@ void classify_knot(struct classify *c, uint32_t component)
     survey(d, &k);
     if (!k.first)
         return;
-    const struct diag_wait *skipped = lopsided(d, &k);
+    struct departures departures;
+    const struct diag_wait *skipped =
+        find_departures(d, component, &departures) ? left_by_departed(d, &k, &departures) : NULL;
+    bool by_history = skipped != NULL;
+    if (!skipped)
+        skipped = lopsided(d, &k);
     if (skipped) {
-        blame_few_absent(c, skipped);
+        blame_few_absent(c, skipped, by_history ? &departures : NULL);
         return;
     }
     bool order = !k.others && !k.messages && k.several_comms;

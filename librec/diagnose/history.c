@@ -1,0 +1,157 @@
+/*
+ * A rank against its own past. Jobs are loops: where some ops were always followed by the
+ * same op and then are not, the rank has left its loop. That decides who is wrong where the
+ * others cannot: one against one, or in a circle.
+ */
+#include "diag.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CONTEXT     6  /* ops that predict the next */
+#define SEEN_MIN    4  /* how often they must have been followed by the same op */
+#define RECENT      96 /* an older departure has nothing to do with how it ended */
+#define THREADS_MAX 8
+
+struct prediction {
+    uint64_t next; /* token; 0 = different ones followed */
+    uint32_t op;   /* where it was issued last */
+    uint32_t seen;
+};
+
+struct history {
+    struct diag_map contexts, known;
+    struct prediction *predictions;
+    size_t count, predictions_cap;
+};
+
+struct recent {
+    uint32_t thread;
+    uint64_t tokens[CONTEXT];
+    uint32_t filled;
+};
+
+static uint64_t token_of(const struct diag_op *op)
+{
+    uint64_t place = op->member ? op->member->comm->index : DIAG_NONE;
+    bool message = (rec_kind_flags(op->op.kind) & REC_KF_P2P) != 0;
+    uint64_t side = message ? (uint64_t)(uint32_t)op->op.peer << 8 | op->op.kind : 0;
+    return diag_key(op->sig, place, side);
+}
+
+static uint64_t context_of(const struct recent *recent)
+{
+    uint64_t h = 91;
+    bool varied = false;
+    for (uint32_t i = 0; i < CONTEXT; i++) {
+        h = rec_mix64(h ^ recent->tokens[i]) + i;
+        varied = varied || recent->tokens[i] != recent->tokens[0];
+    }
+    /* A run of equal ops does not tell when it ends. */
+    return varied && recent->filled >= CONTEXT ? h | 1 : 0;
+}
+
+static void push(struct recent *recent, uint64_t token)
+{
+    memmove(recent->tokens, recent->tokens + 1, (CONTEXT - 1) * sizeof token);
+    recent->tokens[CONTEXT - 1] = token;
+    recent->filled++;
+}
+
+/* One op with another argument: the same call on the same communicator and peer. */
+static bool same_call(const struct diag_op *a, const struct diag_op *b)
+{
+    bool message = (rec_kind_flags(a->op.kind) & REC_KF_P2P) != 0;
+    return a->member == b->member && rec_kind_canonical(a->op.kind) == rec_kind_canonical(b->op.kind) &&
+           (!message || a->op.peer == b->op.peer);
+}
+
+static struct recent *recent_of(struct recent *all, uint32_t thread)
+{
+    for (uint32_t i = 0; i < THREADS_MAX; i++) {
+        if (!all[i].filled)
+            all[i].thread = thread;
+        if (all[i].thread == thread)
+            return &all[i];
+    }
+    return NULL;
+}
+
+static bool learn(struct diag *d, struct history *h, struct recent *recent, uint32_t index, bool judge,
+                  struct diag_departure *departure)
+{
+    struct diag_op *op = &d->ops[index];
+    uint64_t token = token_of(op), context = context_of(recent);
+    bool fresh, unknown, found = false;
+    uint32_t *known = diag_map_put(&h->known, token, &unknown);
+    uint32_t *at = context ? diag_map_put(&h->contexts, context, &fresh) : NULL;
+    h->predictions =
+        diag_grow(h->predictions, &h->predictions_cap, h->count, sizeof *h->predictions, &d->oom);
+    if (!known || (context && !at) || d->oom) {
+        d->oom = true;
+        return false;
+    }
+    if (at && fresh) {
+        *at = (uint32_t)h->count;
+        h->predictions[h->count++] = (struct prediction){token, index, 1};
+    } else if (at) {
+        struct prediction *p = &h->predictions[*at];
+        if (p->next == token) {
+            p->seen++;
+            p->op = index;
+        } else {
+            /* Something new altogether begins another phase of the program: no departure. */
+            bool telling = !unknown || same_call(op, &d->ops[p->op]);
+            if (p->next && p->seen >= SEEN_MIN && judge && telling) {
+                *departure = (struct diag_departure){.op = index, .expected = p->op, .seen = p->seen};
+                found = true;
+            }
+            p->next = 0;
+        }
+    }
+    push(recent, token);
+    return found;
+}
+
+bool diag_departed(struct diag *d, uint32_t proc, struct diag_departure *departure)
+{
+    const struct diag_proc *p = &d->procs[proc];
+    struct history h = {0};
+    struct recent recent[THREADS_MAX] = {0};
+    bool found = false;
+    for (uint32_t i = p->first; i < p->first + p->count && !d->oom; i++) {
+        if (d->ops[i].unit == DIAG_NONE || d->ops[i].late)
+            continue;
+        struct recent *mine = recent_of(recent, d->ops[i].op.thread);
+        bool judge = !found && i + RECENT >= p->first + p->count;
+        if (mine && learn(d, &h, mine, i, judge, departure))
+            found = true;
+    }
+    diag_map_free(&h.contexts);
+    diag_map_free(&h.known);
+    free(h.predictions);
+    return found;
+}
+
+void diag_evidence_departure(struct diag *d, struct rec_finding *f, const struct diag_departure *departure)
+{
+    const struct diag_op *op = &d->ops[departure->op], *expected = &d->ops[departure->expected];
+    struct diag_text t = {0};
+    diag_say_proc(&t, d->procs[op->proc].p);
+    diag_printf(&t, " called ");
+    diag_say_op(&t, &op->op);
+    if (op->member) {
+        diag_printf(&t, " of ");
+        diag_say_comm(&t, op->member->comm);
+    }
+    diag_printf(&t, " at a point where it had called ");
+    diag_say_op(&t, &expected->op);
+    if (expected->member) {
+        diag_printf(&t, " of ");
+        diag_say_comm(&t, expected->member->comm);
+    }
+    diag_printf(&t, " each of %u times before", departure->seen);
+    if (t.data)
+        diag_evidence(d, f, d->procs[op->proc].p, op->op.seq, op->op.enter_ns, "%s", t.data);
+    free(t.data);
+}

@@ -83,19 +83,27 @@ static uint64_t monotonic_ms(void)
 
 /* ---- header ---- */
 
-static void draw_rate(const struct tui_history *history, int y, int x, int width, const char *label)
+/* Bars of the last refreshes, the current value at the lower right, the largest one shown above it. */
+static void draw_rate(const struct tui_history *history, struct tui_rect place, const char *label)
 {
     char text[16];
-    int cells = tui_say(y, x, TUI_METER_LABEL, "%s", label);
-    top_text_count(text, sizeof text, tui_history_get(history, 0));
-    tui_say(y, x + cells, TUI_BOLD, "[");
-    int inside = width - cells - 2;
+    int cells = tui_say(place.y, place.x, TUI_METER_LABEL, "%s", label);
+    int x = place.x + cells + 1, inside = place.width - cells - 2, last = place.y + place.height - 1;
     int room = inside - 7;
+    for (int y = place.y; y <= last; y++) {
+        tui_say(y, x - 1, TUI_BOLD, "[");
+        tui_say(y, x + inside, TUI_BOLD, "]");
+    }
     if (room > 0)
-        tui_history_draw(history, (struct tui_rect){y, x + cells + 1, 1, room}, 0, TUI_METER_FILL);
-    if (inside >= 6)
-        tui_put(y, x + cells + 1 + inside - 6, 6, TUI_BOLD, TUI_RIGHT, text);
-    tui_say(y, x + width - 1, TUI_BOLD, "]");
+        tui_history_draw(history, (struct tui_rect){place.y, x, place.height, room}, 0, TUI_METER_FILL);
+    if (inside < 6)
+        return;
+    top_text_count(text, sizeof text, tui_history_get(history, 0));
+    tui_put(last, x + inside - 6, 6, TUI_BOLD, TUI_RIGHT, text);
+    if (place.height > 1 && room > 0) {
+        top_text_count(text, sizeof text, tui_history_max(history, (size_t)room));
+        tui_put(place.y, x + inside - 6, 6, TUI_DIM, TUI_RIGHT, text);
+    }
 }
 
 static void draw_ranks_meter(const struct screen *screen, int y, int x, int width)
@@ -228,19 +236,19 @@ static int draw_header(struct screen *screen, int rows, int columns)
             draw_counts_line(screen, y, half + 2);
         return y + 1;
     }
-    int left = wide ? half : columns;
-    draw_ranks_meter(screen, y, 1, left - 1);
-    draw_rate(&screen->ops, y + 1, 1, left - 1, "Ops/s");
-    draw_rate(&screen->bytes, y + 2, 1, left - 1, "B/s  ");
+    int width = (wide ? half : columns) - 1, bars = rows >= 40 ? 3 : 1;
+    draw_ranks_meter(screen, y, 1, width);
+    draw_rate(&screen->ops, (struct tui_rect){y + 1, 1, bars, width}, "Ops/s");
+    draw_rate(&screen->bytes, (struct tui_rect){y + 1 + bars, 1, bars, width}, "B/s  ");
     if (wide) {
         draw_job_line(screen, y, half + 2);
         draw_counts_line(screen, y + 1, half + 2);
         draw_first_line(screen, y + 2, half + 2);
-        y += 3;
+        y += 1 + 2 * bars;
     } else {
-        draw_counts_line(screen, y + 3, 1);
-        draw_first_line(screen, y + 4, 1);
-        y += 5;
+        y += 1 + 2 * bars;
+        draw_counts_line(screen, y++, 1);
+        draw_first_line(screen, y++, 1);
     }
     if (rows < 18)
         return y;

@@ -86,7 +86,7 @@ static void draw_body(struct tui_shell *shell)
         place.width -= menu.width + 1;
     }
     if (shell->timeline != NULL)
-        tui_timeline_draw(shell->timeline, place, 14);
+        tui_timeline_draw(shell->timeline, place, place.width >= 120 ? 28 : 14);
     else if (shell->table != NULL)
         tui_table_draw(shell->table, place, shell->mode != TUI_MODE_SORT);
 }

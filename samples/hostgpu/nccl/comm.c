@@ -27,6 +27,8 @@ ncclResult_t lab_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t id, co
     c->id = id;
     c->config = config ? *config : defaults;
     c->blocking = c->config.blocking != 0; /* undefined means blocking */
+    /* A non-blocking communicator connects behind the caller's back: nothing to see there. */
+    c->connects_lazily = c->blocking && hg_number_from_environment("HOSTGPU_LAZY_CONNECT", 0);
     c->region.fd = -1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->run_lock, NULL);

@@ -72,7 +72,8 @@ struct ncclComm {
     int rank, nranks, device;
     uint64_t id; /* equal on all ranks */
     bool blocking;
-    ncclConfig_t config; /* for children that give none; its strings are not kept */
+    bool connects_lazily; /* see connect.c */
+    ncclConfig_t config;  /* for children that give none; its strings are not kept */
     struct lab_region region;
     atomic_bool is_mapped; /* the region is there and its bell can be rung */
 

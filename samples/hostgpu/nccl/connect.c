@@ -5,14 +5,6 @@
  * All of a group announces itself before any of it waits, because its ranks may be in one process. */
 #include "group.h"
 
-#include <stdlib.h>
-
-static bool is_lazy(const struct ncclComm *c)
-{
-    /* A non-blocking communicator connects behind the caller's back; nothing to see here. */
-    return c->blocking && hg_number_from_environment("HOSTGPU_LAZY_CONNECT", 0);
-}
-
 static bool uses_peer(const struct ncclComm *c, const struct lab_op *op, int peer, bool sends)
 {
     switch (op->kind) {
@@ -44,7 +36,7 @@ static _Atomic uint32_t *peers_word(struct ncclComm *c, int peer, bool sends)
 
 void lab_connect_announce(struct ncclComm *c, const struct lab_op *op)
 {
-    if (!is_lazy(c))
+    if (!c->connects_lazily)
         return;
     if (op->kind < LAB_ALL_TO_ALL) {
         if (!atomic_exchange(&lab_region_rank(&c->region, c->rank)->connected, 1))
@@ -72,7 +64,7 @@ static bool is_connected(struct ncclComm *c, const struct lab_op *op)
 
 ncclResult_t lab_connect_wait(struct ncclComm *c, const struct lab_op *op)
 {
-    if (!is_lazy(c))
+    if (!c->connects_lazily)
         return ncclSuccess;
     for (;;) {
         uint32_t seen = lab_bell_read(c);

@@ -305,7 +305,7 @@ static bool give_gap(struct rec_reader *r, struct rec_event *event)
     memset(event, 0, sizeof(*event));
     event->type = REC_EV_LOSS;
     event->time_ns = r->decoder.last_ns;
-    event->offset = r->scan.stats.first_damage;
+    event->offset = r->scan.gap_offset;
     event->u.loss.thread = REC_ID_NONE;
     event->u.loss.count = r->scan.lost_ops;
     event->u.loss.why = REC_LOSS_DAMAGED;

@@ -104,6 +104,13 @@ static enum found look(struct rec_scan_state *scan, uint64_t offset, bool check,
 
 /* ---- damage ---- */
 
+static void note_gap(struct rec_scan_state *scan, uint64_t offset)
+{
+    if (!scan->gap)
+        scan->gap_offset = offset;
+    scan->gap = true;
+}
+
 static void damage(struct rec_scan_state *scan, uint64_t offset, uint64_t bytes, const char *what)
 {
     struct rec_reader_stats *stats = &scan->stats;
@@ -113,7 +120,7 @@ static void damage(struct rec_scan_state *scan, uint64_t offset, uint64_t bytes,
                  (unsigned long long)offset);
     }
     stats->damaged_bytes += bytes;
-    scan->gap = true;
+    note_gap(scan, offset);
 }
 
 void rec_scan_reject(struct rec_scan_state *scan, const struct rec_piece *piece, const char *why)
@@ -220,7 +227,7 @@ static bool accept(struct rec_scan_state *scan, const struct rec_piece *piece)
         scan->in_segment = false;
         scan->stats.damaged_bytes += end_of(piece) - piece->offset;
         scan->lost_ops += piece->ops;
-        scan->gap = true;
+        note_gap(scan, piece->offset);
         return false;
     }
     scan->next_sequence = piece->sequence + 1;

@@ -54,6 +54,7 @@ struct rec_scan_state {
     uint64_t resync_budget;   /* bytes that looking for segments may still check */
     uint64_t lost_ops;        /* in whole pieces that had to be skipped, since last taken */
     bool gap;                 /* something was skipped since last taken */
+    uint64_t gap_offset;      /* where that began */
     struct rec_reader_stats stats;
 };
 

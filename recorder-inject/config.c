@@ -91,6 +91,7 @@ void config_read(void)
     read_directory("FREC_DIR", "frec", options.dir, sizeof(options.dir));
     read_directory("FREC_LIVE_DIR", "/dev/shm", options.live_dir, sizeof(options.live_dir));
     options.max_bytes = read_number("FREC_MAX_MB", 0, 0, UINT64_C(1) << 40) << 20;
+    options.slots_chosen = getenv("FREC_RING_SLOTS") != NULL;
     options.slots = (uint32_t)read_number("FREC_RING_SLOTS", REC_LIVE_DEFAULT_SLOTS, REC_LIVE_CHUNK_SLOTS,
                                           UINT32_C(1) << 24);
     options.tick_ns = (uint32_t)read_number("FREC_TICK_NS", 64, 1, 1000000);

@@ -29,6 +29,7 @@
 
 struct options {
     bool disable, verbose, no_gpu;
+    bool slots_chosen;                  /* slots are the user's choice */
     char dir[REC_LIVE_PATH_BYTES];      /* absolute */
     char live_dir[REC_LIVE_PATH_BYTES]; /* absolute */
     uint64_t max_bytes;                 /* 0 = no limit */

@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 bool make_directories(const char *path)
@@ -115,7 +116,9 @@ static void *map_file(uint64_t bytes)
     int fd = create_file(directory, name, sizeof(name));
     if (fd >= 0) {
         /* Real blocks now: a full file system says so here instead of sending SIGBUS later. */
-        int error = posix_fallocate(fd, 0, (off_t)bytes);
+        int error = EINTR;
+        for (int tries = 0; tries < 100 && error == EINTR; tries++)
+            error = posix_fallocate(fd, 0, (off_t)bytes);
         if (error == 0)
             memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         else
@@ -154,9 +157,28 @@ static void fill(void *memory, const struct rec_live_config *layout)
     header->magic = REC_LIVE_MAGIC;
 }
 
+/*
+ * Containers often have a small /dev/shm (Docker: 64 MiB), and NCCL itself needs it: what it cannot
+ * get there makes the job fail. So one process takes a 64th of what is free, with a shorter ring, and
+ * no file at all where even the shortest would take more than a 16th.
+ */
+#define SHORTEST_RING 2048
+
+static bool fit(struct rec_live_config *layout, struct rec_live_header *scratch)
+{
+    struct statvfs fs;
+    if (options.slots_chosen || statvfs(options.live_dir, &fs) != 0)
+        return true;
+    uint64_t available = (uint64_t)fs.f_bavail * fs.f_frsize;
+    while (rec_live_layout(layout, scratch) > available / 64 && layout->slots > SHORTEST_RING)
+        layout->slots /= 2;
+    errno = ENOSPC;
+    return rec_live_layout(layout, scratch) <= available / 16;
+}
+
 bool region_make(void)
 {
-    const struct rec_live_config layout = {
+    struct rec_live_config layout = {
         .comms = REC_LIVE_DEFAULT_COMMS,
         .threads = REC_LIVE_DEFAULT_THREADS,
         .redops = REC_LIVE_DEFAULT_REDOPS,
@@ -165,15 +187,17 @@ bool region_make(void)
         .tick_ns = options.tick_ns,
     };
     static struct rec_live_header scratch; /* only for the size; too big for a stack we do not know */
-    uint64_t bytes = rec_live_layout(&layout, &scratch);
-
     recorder.live_path[0] = '\0';
-    void *memory = options.live_dir[0] ? map_file(bytes) : NULL;
+    void *memory = NULL;
+    if (options.live_dir[0] && fit(&layout, &scratch))
+        memory = map_file(rec_live_layout(&layout, &scratch));
     recorder.live_is_file = memory != NULL;
     if (!memory) {
         verbose("%s: no live region there (%s); fr-top will not see this process", options.live_dir,
                 strerror(errno));
-        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        layout.slots = options.slots;
+        memory = mmap(NULL, rec_live_layout(&layout, &scratch), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED)
             return false;
     }

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not FR_TOP.exists(), reason="built without ncurs
 
 
 @contextlib.contextmanager
-def running(recording, *arguments, seconds=60):
+def running(recording, *arguments, seconds=120):
     """A job in the background; ended at the latest with the block."""
     preload = ":".join(filter(None, [os.environ.get("FR_PRELOAD_FIRST", ""), str(harness.SHIM)]))
     job = subprocess.Popen(
@@ -48,7 +48,7 @@ def snapshot(recording, *options):
     return json.loads(done.stdout)
 
 
-def wait_for(what, seconds=20):
+def wait_for(what, seconds=40):
     """The first true value of what()."""
     end = time.monotonic() + seconds
     while not (value := what()):
@@ -57,7 +57,7 @@ def wait_for(what, seconds=20):
     return value
 
 
-def when(recording, condition, *options, seconds=20):
+def when(recording, condition, *options, seconds=40):
     """The first snapshot for which condition holds."""
     def look():
         document = snapshot(recording, *options)
@@ -98,9 +98,8 @@ def test_running_job():
 @pytest.mark.sanitize
 def test_late_rank():
     with harness.Recording() as recording, running(recording, "--fault", "sleep:rank=2,at=300"):
-        document = when(recording, lambda d: "late" in states(d).values(), "--stall", "1")
-        assert states(document)[2] == "late"
-        assert set(states(document).values()) == {"late", "stalled"}
+        document = when(recording, lambda d: set(states(d).values()) == {"late", "stalled"}, "--stall", "1")
+        assert [rank for rank, state in states(document).items() if state == "late"] == [2]
         assert next(r for r in document["ranks"] if r["rank"] == 2)["lag"] >= 1
 
 
@@ -128,9 +127,10 @@ def test_stopped_rank():
 def test_other_host():
     """Traces alone tell the same, more or less: as if the job ran elsewhere."""
     with harness.Recording() as recording, running(recording, "--fault", "sleep:rank=2,at=300"):
-        when(recording, lambda d: "late" in states(d).values(), "--stall", "1")
-        document = when(recording, lambda d: "late" in states(d).values(), "--live-dir", recording.root, "--stall", "1",
-                        recording.traces)
+        stuck = {"late", "stalled"}
+        when(recording, lambda d: set(states(d).values()) == stuck, "--stall", "1")
+        document = when(recording, lambda d: set(states(d).values()) == stuck, "--live-dir", recording.root, "--stall",
+                        "1", recording.traces)
         assert states(document)[2] == "late"
         near = {c["comm"]: c["front_seq"] for c in snapshot(recording)["communicators"]}
         assert {c["comm"]: c["front_seq"] for c in document["communicators"]} == near
@@ -233,7 +233,7 @@ class Screen:
     def text(self, *options):
         return self.tmux("capture-pane", "-p", *options)
 
-    def until(self, pattern, seconds=10):
+    def until(self, pattern, seconds=40):
         """The screen once it shows pattern."""
         def look():
             text = self.text()

@@ -215,6 +215,13 @@ static void close_descriptors(void)
     tui.input_fd = tui.wake[0] = tui.wake[1] = -1;
 }
 
+static void follow_size(void)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0)
+        resize_term(size.ws_row, size.ws_col);
+}
+
 static void start_screen(const struct tui_options *options)
 {
     cbreak();
@@ -273,6 +280,7 @@ bool tui_open(const struct tui_options *options, char *reason, size_t size)
         close_descriptors();
         return false;
     }
+    follow_size(); /* LINES and COLUMNS of the environment may be somebody else's */
     start_screen(options);
     tui.open = true;
     if (!at_exit)
@@ -290,13 +298,6 @@ void tui_close(void)
     delscreen(tui.screen);
     release_signals();
     close_descriptors();
-}
-
-static void follow_size(void)
-{
-    struct winsize size;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0)
-        resize_term(size.ws_row, size.ws_col);
 }
 
 static void suspend(void)

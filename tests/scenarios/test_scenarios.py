@@ -99,5 +99,7 @@ def test_scenario(case):
             assert job.status not in (0, harness.TIMED_OUT), job.stderr
         if "remove_rank" in case:
             remove_rank(recording, case["remove_rank"])
-        status, document = recording.analyze()
-        check_verdict(case["expect"], status, document)
+        check_verdict(case["expect"], *recording.analyze())
+        # On another machine there are only the files, at most 250 ms behind.
+        harness.remove_live(recording)
+        check_verdict(case["expect"], *recording.analyze())

@@ -69,6 +69,33 @@ const struct rec_comm_def *rec_defs_find_comm(const struct rec_defs *defs, uint3
 /* False when the operator is a user's of which nothing is known. */
 bool rec_defs_redop_hash(const struct rec_defs *defs, uint8_t redop, uint64_t *hash);
 
+/* ---- call sites ---- */
+
+#define REC_SITES_MAX   65536 /* numbers above get no definition */
+#define REC_SITES_SLOTS 16384
+_Static_assert(REC_SITES_SLOTS > REC_WIRE_TEXTS_MAX, "a free slot ends every search");
+
+/* What the segment has been told of call sites: which of them, and the texts that they share. */
+struct rec_sites {
+    rec_callsite_source *source; /* NULL = none */
+    void *context;
+    uint32_t segment; /* slots of other segments are free */
+    uint32_t texts, text_bytes;
+    uint64_t told[REC_SITES_MAX / 64];
+    struct rec_sites_slot {
+        uint64_t a, b; /* hash of the text */
+        uint32_t number;
+        uint32_t segment;
+    } slots[REC_SITES_SLOTS];
+};
+
+void rec_sites_reset(struct rec_sites *sites);
+/*
+ * Puts definitions of those call sites of these ops that the segment does not know yet; what
+ * finds no room is left out. Making room may start another segment (sites.segment changes).
+ */
+void rec_sites_put(struct rec_writer *w, const struct rec_op *ops, size_t count);
+
 /* ---- losses ---- */
 
 #define REC_LOSSES 256
@@ -150,16 +177,17 @@ struct rec_writer {
     uint64_t pushed_ns;            /* when the system was last asked to write back */
     uint64_t ops, lost_ops;
 
-    bool index_complete;
-    uint32_t index_count;
-    struct rec_index_entry index[REC_WRITER_INDEX];
-
     uint64_t flushes;
     uint32_t ended_count;
     struct rec_ended ended[REC_ENDED];
 
+    bool index_complete;
+    uint32_t index_count;
+    struct rec_index_entry index[REC_WRITER_INDEX]; /* from here on rec_writer_init clears nothing */
+
     struct rec_defs defs;
     struct rec_tracks tracks;
+    struct rec_sites sites;
     struct rec_ops coder;
     ZSTD_CCtx *zstd;
     uint8_t raw[REC_WRITER_RAW];

@@ -4,6 +4,7 @@
 
 #include "analyze.h"
 #include "fr-common.h"
+#include "watch.h"
 
 static const char help[] =
     "Usage: fr-analyze [options] DIR...\n"
@@ -14,12 +15,24 @@ static const char help[] =
     "      --stall-sec N     silence of a running job that counts as a hang (default 30)\n"
     "      --live-dir DIR    where live regions lie (FREC_LIVE_DIR, else /dev/shm)\n"
     "      --no-live         read files only\n"
+    "      --watch           keep looking at a running job; tell of each fault, and of its end\n"
+    "      --interval S      seconds between looks (default 2)\n"
+    "      --on-fault CMD    run CMD when a fault is found; the verdict is its input\n"
     "  -h, --help            show this text\n"
     "      --version         show the version\n"
     "\n"
     "Exit status: 0 healthy, 1 fault found, 2 usage or input error, 3 inconclusive.\n";
 
-enum { OPT_JSON = 256, OPT_STALL_SEC, OPT_LIVE_DIR, OPT_NO_LIVE, OPT_VERSION };
+enum {
+    OPT_JSON = 256,
+    OPT_STALL_SEC,
+    OPT_LIVE_DIR,
+    OPT_NO_LIVE,
+    OPT_WATCH,
+    OPT_INTERVAL,
+    OPT_ON_FAULT,
+    OPT_VERSION
+};
 
 static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
@@ -27,6 +40,9 @@ static const struct option long_options[] = {
     {"stall-sec", required_argument, NULL, OPT_STALL_SEC},
     {"live-dir", required_argument, NULL, OPT_LIVE_DIR},
     {"no-live", no_argument, NULL, OPT_NO_LIVE},
+    {"watch", no_argument, NULL, OPT_WATCH},
+    {"interval", required_argument, NULL, OPT_INTERVAL},
+    {"on-fault", required_argument, NULL, OPT_ON_FAULT},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPT_VERSION},
     {0},
@@ -34,6 +50,9 @@ static const struct option long_options[] = {
 
 struct options {
     bool json;
+    bool watch;
+    uint32_t interval_sec; /* 0 = not given */
+    const char *on_fault;
     struct rec_job_options job;
     struct rec_analyze_options analyze;
 };
@@ -84,6 +103,18 @@ static int analyze(const char *const *dirs, size_t ndirs, const struct options *
     return status;
 }
 
+static int watch(const char *const *dirs, size_t ndirs, const struct options *options)
+{
+    struct watch_options w = {.dirs = dirs,
+                              .ndirs = ndirs,
+                              .job = options->job,
+                              .analyze = options->analyze,
+                              .json = options->json,
+                              .on_fault = options->on_fault};
+    w.interval_sec = options->interval_sec ? options->interval_sec : WATCH_DEFAULT_INTERVAL;
+    return watch_run(&w);
+}
+
 int main(int argc, char **argv)
 {
     struct options options = {0};
@@ -110,6 +141,17 @@ int main(int argc, char **argv)
         case OPT_NO_LIVE:
             options.job.no_live = true;
             break;
+        case OPT_WATCH:
+            options.watch = true;
+            break;
+        case OPT_INTERVAL:
+            if (!fr_parse_u64(optarg, 86400, &seconds) || !seconds)
+                return fr_usage_error("--interval: no number of seconds: %s", optarg);
+            options.interval_sec = (uint32_t)seconds;
+            break;
+        case OPT_ON_FAULT:
+            options.on_fault = optarg;
+            break;
         case 'h':
             fputs(help, stdout);
             return fr_finish(0);
@@ -127,5 +169,9 @@ int main(int argc, char **argv)
     if (optind == argc)
         return fr_usage_error("name the directory of the traces (FREC_DIR)");
     options.job.live_dir = fr_live_dir(live_dir);
+    if (options.watch)
+        return watch((const char *const *)argv + optind, (size_t)(argc - optind), &options);
+    if (options.interval_sec || options.on_fault)
+        return fr_usage_error("%s needs --watch", options.on_fault ? "--on-fault" : "--interval");
     return analyze((const char *const *)argv + optind, (size_t)(argc - optind), &options);
 }

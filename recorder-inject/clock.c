@@ -28,6 +28,11 @@ uint64_t monotonic_now_ns(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
+uint64_t trace_now_ns(void)
+{
+    return start_real_ns + (monotonic_now_ns() - start_monotonic_ns);
+}
+
 static enum clock_source choose(void)
 {
 #if defined(__x86_64__)

@@ -71,8 +71,8 @@ static enum rec_code step(bool final, struct rec_drain_result *result)
 {
     struct rec_live_header *header = recorder.live.header;
     clock_refresh(&header->clock);
-    uint64_t now = real_now_ns();
-    bool heartbeat = now >= self.next_heartbeat_ns || now + 2 * HEARTBEAT_NS < self.next_heartbeat_ns;
+    uint64_t now = trace_now_ns();
+    bool heartbeat = now >= self.next_heartbeat_ns;
     if (heartbeat)
         self.next_heartbeat_ns = now + HEARTBEAT_NS;
     enum rec_code code = rec_drain_step(self.drain, self.writer, now, heartbeat, final, result, NULL);
@@ -81,7 +81,7 @@ static enum rec_code step(bool final, struct rec_drain_result *result)
     if (result->freed_comms)
         comm_release_freed();
     publish_status(result);
-    atomic_store_explicit(&header->alive_ns, now, memory_order_relaxed);
+    atomic_store_explicit(&header->alive_ns, real_now_ns(), memory_order_relaxed);
     return code;
 }
 
@@ -97,7 +97,7 @@ static void watch_stalls(void)
     stall.threads = self.stacks->threads;
     stall.nmodules = self.stacks->nmodules;
     stall.modules = self.stacks->modules;
-    rec_writer_stall(self.writer, real_now_ns(), &stall);
+    rec_writer_stall(self.writer, trace_now_ns(), &stall);
     rec_writer_flush(self.writer, NULL);
 }
 
@@ -130,7 +130,7 @@ static void write_end(void)
     };
     if (end.reason == REC_END_SIGNAL)
         read_crash(&end);
-    rec_writer_end(self.writer, real_now_ns(), &end);
+    rec_writer_end(self.writer, trace_now_ns(), &end);
 }
 
 static void answer(uint32_t what)
@@ -245,6 +245,9 @@ static void *run(void *unused)
         watch_stalls();
         if (self.crash_seen_ns && monotonic_now_ns() > self.crash_seen_ns + HEARTBEAT_NS) {
             self.crash_seen_ns = 0;
+            asked &= ~(uint32_t)ASK_FLUSH;
+            atomic_fetch_and_explicit(&self.answered, ~(uint32_t)ASK_FLUSH, memory_order_relaxed);
+            atomic_fetch_and_explicit(&self.asked, ~(uint32_t)ASK_FLUSH, memory_order_relaxed);
             crash_survived();
         }
     }

@@ -56,6 +56,7 @@ void clock_start(struct rec_live_clock *clock);
 void clock_refresh(struct rec_live_clock *clock);
 const char *clock_source_name(void);
 uint64_t real_now_ns(void);
+uint64_t trace_now_ns(void); /* wall clock as traces count it: no steps. After clock_start */
 uint64_t monotonic_now_ns(void);
 
 static inline uint64_t raw_now(void)

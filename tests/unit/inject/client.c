@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <dirent.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -247,6 +248,28 @@ static int handled_fault(int early)
     return 0;
 }
 
+static sigjmp_buf safe;
+
+static void jump_back(int number)
+{
+    (void)number;
+    siglongjmp(safe, 1);
+}
+
+/* A fault that the program expects and survives. */
+static int recovers(int unused)
+{
+    (void)unused;
+    signal(SIGSEGV, jump_back);
+    ncclComm_t comm = make_comm(0);
+    calls(comm, 10);
+    if (sigsetjmp(safe, 1) == 0)
+        fall();
+    sleep(3);
+    calls(comm, 10);
+    return 3;
+}
+
 static int aborted(int unused)
 {
     (void)unused;
@@ -365,6 +388,7 @@ int main(int argc, char **argv)
         {"count-descriptors", count_descriptors},
         {"fault", fault},
         {"handled-fault", handled_fault},
+        {"recovers", recovers},
         {"abort", aborted},
         {"raise", raised},
         {"_exit", quick},

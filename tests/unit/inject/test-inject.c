@@ -421,6 +421,18 @@ static void a_handler_of_the_program_still_runs(void **state)
     assert_int_equal(trace->end_status, 42);
 }
 
+static void a_survived_fault_is_no_end(void **state)
+{
+    (void)state;
+    assert_exit(run("recovers", NULL), 3);
+    struct trace *trace = only_trace();
+    assert_int_equal(trace->ops, 21);
+    assert_int_equal(trace->end, REC_END_EXIT); /* the last END counts */
+    assert_int_equal(trace->end_status, 3);
+    assert_true(trace->closed);
+    assert_int_equal(count_live(), 0);
+}
+
 static void a_later_handler_replaces_ours(void **state)
 {
     (void)state;
@@ -735,6 +747,7 @@ int main(int argc, char **argv)
         TEST(no_descriptor_reaches_a_new_program),
         TEST(a_fault_stays_a_fault),
         TEST(a_handler_of_the_program_still_runs),
+        TEST(a_survived_fault_is_no_end),
         TEST(a_later_handler_replaces_ours),
         TEST(abort_and_signals_end_the_program_as_ever),
         TEST(quick_ends_are_complete),

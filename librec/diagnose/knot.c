@@ -289,6 +289,78 @@ static void tell_cycle(struct classify *c, struct rec_finding *f, const struct k
     diag_printf(t, "rank %d", (int)d->procs[start].p->rank);
 }
 
+/*
+ * In a circle of collectives every process has one in front. Where one has most of the
+ * processes in front of it, the others chose another order; else their own past may tell.
+ * Marks who is to blame in c->reached; false: all of them.
+ */
+static bool exceptions(struct classify *c, const struct knot *k, const struct departures *departures)
+{
+    struct diag *d = c->d;
+    uint32_t best = 0, members = 0, usual = 0;
+    for (uint32_t p = 0; p < d->nprocs; p++)
+        members += inside(d, p, k->component);
+    for (size_t i = 0; i < d->nwaits; i++) {
+        uint32_t node = (uint32_t)(d->nprocs + i), fronts = 0;
+        if (!inside(d, node, k->component))
+            continue;
+        for (uint32_t r = c->reverse_start[node]; r < c->reverse_start[node + 1]; r++)
+            fronts += inside(d, c->reverse_from[r], k->component);
+        if (fronts > best) {
+            best = fronts;
+            usual = node;
+        }
+    }
+    bool majority = best * 2 > members;
+    for (uint32_t p = 0; p < d->nprocs; p++)
+        c->reached[p] =
+            inside(d, p, k->component) && (majority || (departures && is_departed(departures, p)));
+    for (uint32_t r = c->reverse_start[usual]; majority && r < c->reverse_start[usual + 1]; r++)
+        c->reached[c->reverse_from[r]] = false;
+    return majority || departures;
+}
+
+static void tell_knot(struct classify *c, const struct knot *k, const struct departures *departures)
+{
+    struct diag *d = c->d;
+    bool order = !k->others && !k->messages && k->several_comms;
+    struct rec_finding *f =
+        diag_finding(d, order ? REC_VERDICT_ORDER_INVERSION : REC_VERDICT_DEADLOCK_CYCLE,
+                     k->maybe ? REC_CONF_LIKELY : REC_CONF_CERTAIN, DIAG_TIER_ROOT, k->since);
+    uint32_t *nodes = malloc((d->nprocs + 1) * sizeof *nodes);
+    if (!f || !nodes) {
+        d->oom = true;
+        free(nodes);
+        return;
+    }
+    classify_place(c, f, k->first);
+    bool some = order && exceptions(c, k, departures);
+    size_t count = 0;
+    for (uint32_t p = 0; p < d->nprocs; p++) {
+        if (!inside(d, p, k->component))
+            continue;
+        nodes[count++] = p;
+        c->blamed[p] = (uint32_t)d->nfindings;
+        if (!some || c->reached[p])
+            diag_blame(d, f, DIAG_CULPRIT, d->procs[p].p->rank);
+    }
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    struct diag_text t = {0};
+    diag_say_ranks(&t, f->culprits, f->nculprits);
+    diag_printf(
+        &t, " %s",
+        some    ? "issued collectives of several communicators in another order than the others"
+        : order ? "issued collectives of several communicators in different orders and wait for each other"
+                : "wait for each other in a circle");
+    tell_cycle(c, f, k, &t);
+    diag_summary(d, f, &t);
+    for (size_t i = 0; departures && i < departures->count && i < 4; i++)
+        diag_evidence_departure(d, f, &departures->what[i]);
+    classify_reach(c, nodes, count);
+    classify_victims(c, f);
+    free(nodes);
+}
+
 void classify_knot(struct classify *c, uint32_t component)
 {
     struct diag *d = c->d;
@@ -296,45 +368,16 @@ void classify_knot(struct classify *c, uint32_t component)
     survey(d, &k);
     if (!k.first)
         return;
-    struct departures departures;
-    const struct diag_wait *skipped =
-        find_departures(d, component, &departures) ? left_by_departed(d, &k, &departures) : NULL;
-    bool by_history = skipped != NULL;
-    if (!skipped)
-        skipped = lopsided(d, &k);
+    struct departures found;
+    const struct departures *departures = find_departures(d, component, &found) ? &found : NULL;
+    const struct diag_wait *skipped = departures ? left_by_departed(d, &k, departures) : NULL;
     if (skipped) {
-        blame_few_absent(c, skipped, by_history ? &departures : NULL);
+        blame_few_absent(c, skipped, departures);
         return;
     }
-    bool order = !k.others && !k.messages && k.several_comms;
-    struct rec_finding *f =
-        diag_finding(d, order ? REC_VERDICT_ORDER_INVERSION : REC_VERDICT_DEADLOCK_CYCLE,
-                     k.maybe ? REC_CONF_LIKELY : REC_CONF_CERTAIN, DIAG_TIER_ROOT, k.since);
-    if (!f)
-        return;
-    classify_place(c, f, k.first);
-    for (uint32_t p = 0; p < d->nprocs; p++)
-        if (inside(d, p, component)) {
-            diag_blame(d, f, DIAG_CULPRIT, d->procs[p].p->rank);
-            c->blamed[p] = (uint32_t)d->nfindings;
-        }
-    diag_sort_ranks(f->culprits, &f->nculprits);
-    struct diag_text t = {0};
-    diag_say_ranks(&t, f->culprits, f->nculprits);
-    diag_printf(
-        &t, order ? " issued collectives of several communicators in different orders and wait for each other"
-                  : " wait for each other in a circle");
-    tell_cycle(c, f, &k, &t);
-    diag_summary(d, f, &t);
-    uint32_t *nodes = malloc((d->nprocs + 1) * sizeof *nodes);
-    size_t count = 0;
-    for (uint32_t p = 0; nodes && p < d->nprocs; p++)
-        if (inside(d, p, component))
-            nodes[count++] = p;
-    d->oom = d->oom || !nodes;
-    if (nodes) {
-        classify_reach(c, nodes, count);
-        classify_victims(c, f);
-    }
-    free(nodes);
+    skipped = lopsided(d, &k);
+    if (skipped)
+        blame_few_absent(c, skipped, NULL);
+    else
+        tell_knot(c, &k, departures);
 }

@@ -19,12 +19,17 @@ void rec_decoder_init(struct rec_decoder *d)
     d->batch = d->batch_next = 0;
     d->arena = NULL;
     d->arena_size = d->arena_used = 0;
+    d->ntexts = 0;
+    d->text = NULL;
+    d->text_size = d->text_used = 0;
 }
 
 void rec_decoder_fini(struct rec_decoder *d)
 {
     free(d->arena);
     d->arena = NULL;
+    free(d->text);
+    d->text = NULL;
 }
 
 void rec_decoder_segment(struct rec_decoder *d, uint32_t tick_ns)
@@ -32,6 +37,8 @@ void rec_decoder_segment(struct rec_decoder *d, uint32_t tick_ns)
     d->tick_ns = tick_ns;
     d->clock = 0;
     d->ntemplates = 0;
+    d->ntexts = 0;
+    d->text_used = 0;
     memset(d->sequences, 0, sizeof(d->sequences));
 }
 
@@ -265,6 +272,64 @@ static void get_end(struct rec_decoder *d, struct rec_in *in, struct rec_end *en
     end->frames = get_frames(d, in, end->nmodules, &end->nframes);
 }
 
+/* A text of the segment; REC_ERR_CORRUPT beyond the limits. */
+static enum rec_code get_text(struct rec_decoder *d, const char *text, size_t bytes)
+{
+    if (d->ntexts == REC_WIRE_TEXTS_MAX || bytes > REC_WIRE_STRING_MAX ||
+        d->text_used + bytes - d->ntexts > REC_WIRE_TEXT_BYTES_MAX)
+        return REC_ERR_CORRUPT;
+    if (d->text_used + bytes + 1 > d->text_size) {
+        size_t size = 2 * (d->text_used + bytes) + 4096;
+        char *grown = realloc(d->text, size);
+        if (!grown)
+            return REC_ERR_NOMEM;
+        d->text = grown;
+        d->text_size = size;
+    }
+    memcpy(d->text + d->text_used, text, bytes);
+    d->text[d->text_used + bytes] = '\0';
+    d->texts[d->ntexts++] = (uint32_t)d->text_used;
+    d->text_used += bytes + 1;
+    return REC_OK;
+}
+
+static const char *text_of(const struct rec_decoder *d, struct rec_in *in)
+{
+    uint32_t number = rec_in_id(in);
+    if (number == REC_ID_NONE)
+        return "";
+    if (number >= d->ntexts) {
+        in->bad = true;
+        return "";
+    }
+    return d->text + d->texts[number];
+}
+
+static void get_callsite(struct rec_decoder *d, struct rec_in *in, struct rec_callsite_def *def)
+{
+    def->id = rec_in_u32(in);
+    def->kind = rec_in_u32(in);
+    if (def->kind != REC_CALLSITE_PYTHON && def->kind != REC_CALLSITE_NATIVE)
+        return; /* of a newer version */
+    uint32_t n = get_count(in, 2);
+    if (n > REC_CALLSITE_FRAMES) {
+        in->bad = true;
+        return;
+    }
+    for (uint32_t i = 0; i < n && !in->bad; i++) {
+        struct rec_source_frame *frame = &d->frames[i];
+        *frame = (struct rec_source_frame){.file = text_of(d, in), .function = ""};
+        if (def->kind == REC_CALLSITE_NATIVE) {
+            frame->offset = rec_in_varint(in);
+        } else {
+            frame->function = text_of(d, in);
+            frame->line = rec_in_u32(in);
+        }
+    }
+    def->nframes = n;
+    def->frames = n ? d->frames : NULL;
+}
+
 /* Fills event; false: the record gives none (a template, metadata, an unknown type). */
 static bool get_record(struct rec_decoder *d, unsigned type, struct rec_in *in, struct rec_event *event)
 {
@@ -280,12 +345,13 @@ static bool get_record(struct rec_decoder *d, unsigned type, struct rec_in *in, 
         [REC_WIRE_LOSS] = REC_EV_LOSS,
         [REC_WIRE_STALL] = REC_EV_STALL,
         [REC_WIRE_END] = REC_EV_END,
+        [REC_WIRE_CALLSITE] = REC_EV_CALLSITE,
     };
     if (type >= sizeof(events) || !events[type])
         return false;
     memset(event, 0, sizeof(*event));
     event->type = events[type];
-    if (type >= REC_WIRE_OPEN) /* the others have no time of their own */
+    if (type >= REC_WIRE_OPEN && type <= REC_WIRE_END) /* the others have no time of their own */
         d->last_ns = get_time(d, in);
     event->time_ns = d->last_ns;
     switch (type) {
@@ -329,6 +395,9 @@ static bool get_record(struct rec_decoder *d, unsigned type, struct rec_in *in, 
     case REC_WIRE_END:
         get_end(d, in, &event->u.end);
         break;
+    case REC_WIRE_CALLSITE:
+        get_callsite(d, in, &event->u.callsite);
+        break;
     }
     return true;
 }
@@ -364,6 +433,12 @@ enum rec_code rec_decoder_next(struct rec_decoder *d, struct rec_event *event)
         if (type == REC_WIRE_META) {
             d->meta = (const char *)in.p;
             d->meta_bytes = bytes;
+            continue;
+        }
+        if (type == REC_WIRE_TEXT) {
+            enum rec_code code = get_text(d, (const char *)in.p, bytes);
+            if (code != REC_OK)
+                return code;
             continue;
         }
         if (type == REC_WIRE_TEMPLATE || type == REC_WIRE_OPS) {

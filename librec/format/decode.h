@@ -44,6 +44,12 @@ struct rec_decoder {
     struct rec_op ops[REC_WIRE_BATCH_OPS_MAX];
     uint16_t ids[REC_WIRE_BATCH_OPS_MAX];
 
+    uint32_t ntexts; /* of the segment, for call sites: zero terminated in text, one after the other */
+    uint32_t texts[REC_WIRE_TEXTS_MAX];
+    char *text;
+    size_t text_size, text_used;
+    struct rec_source_frame frames[REC_CALLSITE_FRAMES];
+
     char *arena; /* lists of the current event */
     size_t arena_size, arena_used;
 };

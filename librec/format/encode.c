@@ -286,3 +286,32 @@ uint8_t *rec_encode_end(uint8_t *p, size_t limit, struct rec_time *time, uint64_
     p = put_frames(p, stop, end->frames, end->nframes);
     return finish(record, p);
 }
+
+uint8_t *rec_encode_text(uint8_t *p, const char *text, size_t length)
+{
+    uint8_t *record = p;
+    p = begin(p, REC_WIRE_TEXT);
+    memcpy(p, text, length);
+    return finish(record, p + length);
+}
+
+uint8_t *rec_encode_callsite(uint8_t *p, const struct rec_callsite_def *def,
+                             const struct rec_callsite_text *texts, uint32_t count)
+{
+    _Static_assert(REC_CALLSITE_FRAMES * 2 * REC_VARINT_MAX + 64 < REC_CALLSITE_ROOM, "a site fits");
+    uint8_t *record = p;
+    p = begin(p, REC_WIRE_CALLSITE);
+    p = rec_put_varint(p, def->id);
+    p = rec_put_varint(p, def->kind);
+    p = rec_put_varint(p, count);
+    for (uint32_t i = 0; i < count; i++) {
+        p = put_id(p, texts[i].file);
+        if (def->kind == REC_CALLSITE_NATIVE) {
+            p = rec_put_varint(p, def->frames[i].offset);
+        } else {
+            p = put_id(p, texts[i].function);
+            p = rec_put_varint(p, def->frames[i].line);
+        }
+    }
+    return finish(record, p);
+}

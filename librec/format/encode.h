@@ -12,7 +12,8 @@
 
 #include "rec/event.h"
 
-#define REC_RECORD_ROOM 512
+#define REC_RECORD_ROOM   512
+#define REC_CALLSITE_ROOM 2048
 
 struct rec_time {
     uint64_t clock;
@@ -36,5 +37,16 @@ uint8_t *rec_encode_stall(uint8_t *p, size_t limit, struct rec_time *time, uint6
                           const struct rec_stall *stall);
 uint8_t *rec_encode_end(uint8_t *p, size_t limit, struct rec_time *time, uint64_t time_ns,
                         const struct rec_end *end);
+
+/* length ≤ REC_WIRE_STRING_MAX, room for that and REC_RECORD_ROOM. */
+uint8_t *rec_encode_text(uint8_t *p, const char *text, size_t length);
+
+/* Numbers of a frame's texts in the segment; REC_ID_NONE = empty. */
+struct rec_callsite_text {
+    uint32_t file, function;
+};
+/* texts[i] for the frames of def, count ≤ REC_CALLSITE_FRAMES of them; REC_CALLSITE_ROOM bytes. */
+uint8_t *rec_encode_callsite(uint8_t *p, const struct rec_callsite_def *def,
+                             const struct rec_callsite_text *texts, uint32_t count);
 
 #endif

@@ -397,6 +397,7 @@ static bool begin_segment(struct rec_writer *w)
     }
     ZSTD_CCtx_reset(w->zstd, ZSTD_reset_session_only);
     rec_ops_reset(&w->coder);
+    rec_sites_reset(&w->sites);
     w->time.clock = 0;
     w->segment = true;
     w->dropped = false;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define REC_WIRE_MAJOR      1
-#define REC_WIRE_MINOR      0
+#define REC_WIRE_MINOR      1
 #define REC_WIRE_BYTE_ORDER 0x01020304u
 
 /* File header: fixed part, then the metadata. */
@@ -30,16 +30,18 @@
 #define REC_WIRE_INDEX_FOOTER  16
 
 /* Limits that a writer keeps and a reader enforces. */
-#define REC_WIRE_RAW_MAX       (1u << 20)                /* decompressed bytes of a piece */
-#define REC_WIRE_DATA_MAX      ((1u << 20) + (1u << 16)) /* bytes of a piece after its header */
-#define REC_WIRE_WINDOW_LOG    20                        /* zstd window */
-#define REC_WIRE_PIECE_OPS_MAX 65535
-#define REC_WIRE_BATCH_OPS_MAX 1024
-#define REC_WIRE_TEMPLATES_MAX 8192 /* per segment */
-#define REC_WIRE_SEQUENCES_MAX 8192 /* per segment */
-#define REC_WIRE_STRING_MAX    4096
-#define REC_WIRE_LIST_MAX      16384 /* modules, threads, frames, open calls of one record */
-#define REC_WIRE_LAST_UNKNOWN  0xffffffu
+#define REC_WIRE_RAW_MAX        (1u << 20)                /* decompressed bytes of a piece */
+#define REC_WIRE_DATA_MAX       ((1u << 20) + (1u << 16)) /* bytes of a piece after its header */
+#define REC_WIRE_WINDOW_LOG     20                        /* zstd window */
+#define REC_WIRE_PIECE_OPS_MAX  65535
+#define REC_WIRE_BATCH_OPS_MAX  1024
+#define REC_WIRE_TEMPLATES_MAX  8192 /* per segment */
+#define REC_WIRE_SEQUENCES_MAX  8192 /* per segment */
+#define REC_WIRE_STRING_MAX     4096
+#define REC_WIRE_LIST_MAX       16384      /* modules, threads, frames, open calls of one record */
+#define REC_WIRE_TEXTS_MAX      8192       /* per segment */
+#define REC_WIRE_TEXT_BYTES_MAX (1u << 20) /* all texts of a segment */
+#define REC_WIRE_LAST_UNKNOWN   0xffffffu
 
 /* A record: type (1 byte), body length (3 bytes), body. */
 #define REC_WIRE_RECORD_BYTES 4
@@ -58,6 +60,8 @@ enum rec_wire_type {
     REC_WIRE_LOSS = 12,
     REC_WIRE_STALL = 13,
     REC_WIRE_END = 14,
+    REC_WIRE_TEXT = 15,     /* since 1.1 */
+    REC_WIRE_CALLSITE = 16, /* since 1.1 */
 };
 
 /* Which optional columns a batch of ops has. */

@@ -94,6 +94,7 @@ struct rec_writer *rec_writer_init(void *memory, const struct rec_writer_config 
     rec_parts_init(&w->parts);
     rec_defs_init(&w->defs);
     rec_tracks_init(&w->tracks);
+    rec_sites_init(&w->sites);
     w->error = set_up_zstd(w, rec_writer_bytes(config) - align64(sizeof(*w)));
     if (w->error)
         w->zstd = NULL;
@@ -223,6 +224,12 @@ void rec_writer_status(const struct rec_writer *w, struct rec_writer_status *sta
         .file_bytes = w->parts.written, .ops = w->ops, .lost_ops = w->lost_ops, .error = w->error};
 }
 
+void rec_writer_callsites(struct rec_writer *w, rec_callsite_source *source, void *context)
+{
+    w->sites.source = source;
+    w->sites.context = context;
+}
+
 /* ---- records ---- */
 
 /*
@@ -286,11 +293,29 @@ void rec_writer_loss(struct rec_writer *w, uint64_t time_ns, const struct rec_lo
     (void)rec_segment_put_losses(w); /* what cannot be put now, waits */
 }
 
+/*
+ * Makes room for records with these ops, behind the call sites that they name. The segment
+ * does not end in between, unless writing fails: the next one knows no call site.
+ */
+static bool introduce(struct rec_writer *w, const struct rec_op *ops, size_t count, size_t room)
+{
+    for (int attempt = 0; attempt < 2; attempt++) {
+        uint32_t segment = w->sites.segment;
+        w->defining = true;
+        rec_sites_put(w, ops, count);
+        bool ready = rec_segment_room(w, room);
+        w->defining = false;
+        if (!ready || w->sites.segment == segment)
+            return ready;
+    }
+    return false;
+}
+
 #define LARGE_RECORD ((size_t)128 << 10)
 
 void rec_writer_open_ops(struct rec_writer *w, uint64_t time_ns, const struct rec_op *ops, size_t count)
 {
-    if (!rec_segment_room(w, LARGE_RECORD))
+    if (!rec_segment_room(w, LARGE_RECORD) || !introduce(w, ops, count, LARGE_RECORD))
         return;
     rec_raw_take(w, rec_encode_open(rec_raw_end(w), LARGE_RECORD, &w->time, time_ns, ops, count));
     rec_note_time(w, time_ns);
@@ -342,7 +367,7 @@ static void put_batch(struct rec_writer *w, const struct rec_op *ops, size_t cou
         ready = rec_segment_write(w, false);
     if (ready && !rec_ops_fits(&w->coder))
         ready = rec_segment_write(w, true) && rec_segment_room(w, REC_BATCH_ROOM);
-    if (!ready) {
+    if (!ready || !introduce(w, ops, count, REC_BATCH_ROOM)) {
         rec_segment_lose(w, ops[0].thread, ops[0].ordinal, count);
         return;
     }

@@ -72,8 +72,9 @@ bool rec_defs_redop_hash(const struct rec_defs *defs, uint8_t redop, uint64_t *h
 /* ---- call sites ---- */
 
 #define REC_SITES_MAX   65536 /* numbers above get no definition */
-#define REC_SITES_SLOTS 16384
-_Static_assert(REC_SITES_SLOTS > REC_WIRE_TEXTS_MAX, "a free slot ends every search");
+#define REC_SITES_TEXTS 4096  /* of a segment; a site that needs more is left out */
+#define REC_SITES_SLOTS 8192
+_Static_assert(REC_SITES_TEXTS <= REC_WIRE_TEXTS_MAX, "as the format says");
 
 /* What the segment has been told of call sites: which of them, and the texts that they share. */
 struct rec_sites {
@@ -89,6 +90,7 @@ struct rec_sites {
     } slots[REC_SITES_SLOTS];
 };
 
+void rec_sites_init(struct rec_sites *sites);
 void rec_sites_reset(struct rec_sites *sites);
 /*
  * Puts definitions of those call sites of these ops that the segment does not know yet; what

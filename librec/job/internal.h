@@ -6,6 +6,7 @@
  * snapshot.c  a private, consistent copy of a live region that may be changing
  * scan.c      one process as one stream of events, file first, then the live region
  * load.c      that stream → struct rec_process with its members
+ * callsites.c lines of code behind calls, kept once for all processes
  * losses.c    ordinals of each thread: what is missing and why
  * group.c     processes → jobs
  * rank.c      ranks, also derived ones, and the order of processes
@@ -16,19 +17,24 @@
 #ifndef REC_JOB_INTERNAL_H
 #define REC_JOB_INTERNAL_H
 
+#include <pthread.h>
+
+#include "rec/callsite.h"
 #include "rec/job.h"
 #include "rec/live.h"
 #include "rec/reader.h"
 
 /* Bounds on what one process's untrusted trace can make us keep. */
-#define JOB_MAX_COMMS        65536   /* comm ranks of one process */
-#define JOB_MAX_THREADS      65536   /* threads of one process */
-#define JOB_MAX_STREAMS      65536   /* streams of one process */
-#define JOB_MAX_OPEN         65536   /* calls open at once */
-#define JOB_MAX_WINDOWS      4194304 /* checkpoint words of one process: 4e9 collectives */
-#define JOB_MAX_STALL_FRAMES 65536   /* frames of one stall record, all threads */
-#define JOB_MAX_RANKS        16777216
-#define JOB_MAX_LIVE_BYTES   (UINT64_C(1) << 30)
+#define JOB_MAX_COMMS          65536   /* comm ranks of one process */
+#define JOB_MAX_THREADS        65536   /* threads of one process */
+#define JOB_MAX_STREAMS        65536   /* streams of one process */
+#define JOB_MAX_CALLSITES      65536   /* call sites of one process */
+#define JOB_MAX_OPEN           65536   /* calls open at once */
+#define JOB_MAX_WINDOWS        4194304 /* checkpoint words of one process: 4e9 collectives */
+#define JOB_MAX_STALL_FRAMES   65536   /* frames of one stall record, all threads */
+#define JOB_MAX_RANKS          16777216
+#define JOB_MAX_LIVE_BYTES     (UINT64_C(1) << 30)
+#define JOB_MAX_CALLSITE_BYTES ((size_t)64 << 20) /* all call sites of all processes */
 
 /* ---- containers (util.c) ---- */
 
@@ -158,6 +164,19 @@ bool job_snapshot_thread(const struct job_snapshot *snapshot, uint32_t index, st
 bool job_snapshot_redop(const struct job_snapshot *snapshot, uint32_t index, struct rec_redop_def *def);
 bool job_snapshot_stream(const struct job_snapshot *snapshot, uint32_t index, struct rec_stream_def *def);
 
+/* ---- call sites (callsites.c) ---- */
+
+/* Equal ones are kept once: the ranks of a job run the same code. The lock is for loading. */
+struct job_callsite;
+struct job_callsites {
+    pthread_mutex_t lock;
+    struct job_map by_hash;
+    struct job_callsite **items; /* chains of equal hash */
+    size_t count, room, bytes;
+};
+void job_callsites_init(struct job_callsites *sites);
+void job_callsites_fini(struct job_callsites *sites);
+
 /* ---- processes ---- */
 
 struct job_thread {
@@ -194,6 +213,10 @@ struct job_process {
     struct job_map stream_ids;
     struct rec_stream_def *streams;
     size_t nstreams, streams_room;
+    struct job_callsites *callsites; /* the job's; NULL = call sites are not kept */
+    struct job_map site_ids;
+    const struct rec_callsite_def **sites; /* shared ones */
+    size_t nsites, sites_room;
     struct rec_redop_def *redops; /* entry i is redop REC_REDOP_USER + i; redop 0 = not defined */
     size_t nredops, redops_room;
     struct rec_op *open;
@@ -235,6 +258,9 @@ enum rec_code job_process_load(struct job_process *process, struct rec_error *er
 struct job_process *job_process_new(struct job_source *source);
 void job_process_free(struct job_process *process);
 
+/* callsites.c: the process's call site def->id is this one, unless it was told before. */
+void job_process_callsite(struct job_process *process, const struct rec_callsite_def *def);
+
 /* losses.c: keeps account of every thread's ordinals. */
 struct job_thread *job_process_thread(struct job_process *process, uint32_t id, bool create);
 void job_losses_op(struct job_process *process, const struct rec_op *op);
@@ -245,6 +271,7 @@ void job_losses_sum(struct job_process *process);
 /* ---- jobs ---- */
 
 struct rec_job {
+    struct job_callsites callsites;
     struct job_process **all; /* of every job found */
     size_t nall;
     struct rec_process **processes; /* of the chosen one */

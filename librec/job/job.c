@@ -66,6 +66,7 @@ static enum rec_code find_all(struct rec_job *job, const char *const *dirs, size
         struct job_process *process = job_process_new(&sources.items[i]);
         if (!process)
             break;
+        process->callsites = &job->callsites;
         job->all[job->nall++] = process;
     }
     if (code == REC_OK && job->nall != sources.count)
@@ -162,6 +163,7 @@ enum rec_code rec_job_open(const char *const *dirs, size_t ndirs, const struct r
     struct rec_job *made = calloc(1, sizeof(*made));
     if (!made)
         return rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
+    job_callsites_init(&made->callsites);
     enum rec_code code = build(made, dirs, ndirs, options ? options : &defaults, err);
     if (code == REC_OK || code == REC_ERR_MIXED)
         *job = made;
@@ -184,6 +186,7 @@ void rec_job_close(struct rec_job *job)
     for (size_t i = 0; i < job->nall; i++)
         job_process_free(job->all[i]);
     free(job->all);
+    job_callsites_fini(&job->callsites);
     free(job->candidates);
     free(job->candidate_ids);
     job_lines_free(&job->warnings);

@@ -317,6 +317,9 @@ static void take_event(struct job_process *process, const struct rec_event *even
     case REC_EV_STREAM:
         take_stream(process, &event->u.stream);
         break;
+    case REC_EV_CALLSITE:
+        job_process_callsite(process, &event->u.callsite);
+        break;
     case REC_EV_OP:
         take_op(process, &event->u.op);
         break;
@@ -445,6 +448,7 @@ void job_process_free(struct job_process *process)
     }
     free(process->threads);
     free(process->streams);
+    free(process->sites);
     free(process->redops);
     free(process->open);
     free(process->stall_memory);
@@ -452,6 +456,7 @@ void job_process_free(struct job_process *process)
     job_map_free(&process->member_ids);
     job_map_free(&process->thread_ids);
     job_map_free(&process->stream_ids);
+    job_map_free(&process->site_ids);
     job_lines_free(&process->warnings);
     job_source_fini(&process->source);
     free(process);

@@ -28,6 +28,7 @@ enum stage {
     STAGE_THREADS,
     STAGE_REDOPS,
     STAGE_STREAMS,
+    STAGE_CALLSITES,
     STAGE_OPS,
     STAGE_HELD,
     STAGE_FRONTIERS,
@@ -49,6 +50,8 @@ struct rec_scan {
     uint64_t stop_offset;  /* nothing wanted at or behind it; 0 = none */
     uint32_t cursor, slot; /* position in the live stages */
     bool end_seen;
+    struct rec_live_callsite *callsite; /* of the region, given last */
+    struct rec_source_frame native;
 
     struct job_map thread_ids;
     struct scan_thread *threads;
@@ -338,6 +341,23 @@ static bool live_end(const struct job_snapshot *s, struct rec_event *event)
     return event->u.end.reason != REC_END_NONE;
 }
 
+/* Of a native site the region has the address alone: the mappings went with the process. */
+static bool live_callsite(struct rec_scan *scan, uint32_t id, struct rec_event *event)
+{
+    if (!scan->callsite)
+        scan->callsite = malloc(sizeof(*scan->callsite));
+    if (!scan->callsite || !rec_live_callsite(&scan->snapshot->copy, id, scan->callsite))
+        return false;
+    event->u.callsite = scan->callsite->def;
+    if (scan->callsite->def.nframes == 0) {
+        scan->native =
+            (struct rec_source_frame){.file = "", .function = "", .offset = scan->callsite->address};
+        event->u.callsite.frames = &scan->native;
+        event->u.callsite.nframes = 1;
+    }
+    return true;
+}
+
 /* One record of the current table, or false at its end; entries that are not in use are skipped. */
 static bool next_in_table(struct rec_scan *scan, struct rec_event *event)
 {
@@ -366,6 +386,12 @@ static bool next_in_table(struct rec_scan *scan, struct rec_event *event)
         event->type = REC_EV_STREAM;
         while (scan->cursor < h->stream_count)
             if (job_snapshot_stream(s, scan->cursor++, &event->u.stream))
+                return true;
+        return false;
+    case STAGE_CALLSITES:
+        event->type = REC_EV_CALLSITE;
+        while (scan->cursor < rec_live_callsite_count(&s->copy))
+            if (live_callsite(scan, ++scan->cursor, event))
                 return true;
         return false;
     case STAGE_FRONTIERS:
@@ -579,5 +605,6 @@ void rec_scan_close(struct rec_scan *scan)
     free(scan->threads);
     job_map_free(&scan->thread_ids);
     free(scan->queue);
+    free(scan->callsite);
     free(scan);
 }

@@ -20,6 +20,7 @@ static bool layout_fits(const struct rec_live_header *h, uint64_t total)
            table_fits(total, h->redop_offset, h->redop_count, sizeof(struct rec_live_redop)) &&
            table_fits(total, h->stream_offset, h->stream_count, sizeof(struct rec_live_stream)) &&
            table_fits(total, h->mark_offset, h->stream_count, sizeof(struct rec_live_mark)) &&
+           table_fits(total, h->callsite_offset, h->callsite_bytes, 1) &&
            table_fits(total, h->chunk_offset, h->chunk_count, sizeof(struct rec_live_chunk)) &&
            table_fits(total, h->slot_offset, (uint64_t)h->chunk_count * h->chunk_slots,
                       sizeof(union rec_live_slot));
@@ -114,6 +115,24 @@ static void copy_definitions(const struct rec_live *live, struct rec_live *copy)
             copy_words(&copy->streams[i], &live->streams[i], sizeof(copy->streams[i]));
     for (uint32_t i = 0; i < h->stream_count; i++)
         copy_words(&copy->marks[i], &live->marks[i], sizeof(copy->marks[i]));
+}
+
+/* The index first: a site that can be found there is complete in the arena, which is copied later. */
+static void copy_callsites(const struct rec_live *live, struct rec_live *copy)
+{
+    uint64_t bytes = copy->header->callsite_bytes & ~UINT64_C(7);
+    struct rec_callsite_header header;
+    if (bytes < sizeof(header))
+        return;
+    copy_words(&header, live->callsites, sizeof(header));
+    uint64_t index = header.arena_offset < bytes ? header.arena_offset & ~7u : 0;
+    copy_words(copy->callsites, live->callsites, index);
+    atomic_thread_fence(memory_order_acquire);
+    const struct rec_callsite_header *now = live->callsites;
+    uint64_t used = ((uint64_t)LOAD(now->used) + 7) & ~UINT64_C(7);
+    used = used < bytes ? used : bytes;
+    if (used > index)
+        copy_words((char *)copy->callsites + index, (const char *)live->callsites + index, used - index);
 }
 
 /*
@@ -242,6 +261,8 @@ static enum rec_code fill(const struct rec_live *live, const char *path, struct 
             s->chunks[s->nchunks++] = i;
     qsort_r(s->chunks, s->nchunks, sizeof(*s->chunks), by_thread_and_age, s->copy.chunks);
     copy_definitions(live, &s->copy);
+    if (s->copy.callsites)
+        copy_callsites(live, &s->copy);
     rec_live_clock_read(live, &s->clock);
     convert_open(s, calls, nopen);
     free(calls);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "rec/callsite.h"
+
 /*
  * Threads: everything in struct rec_drain belongs to the draining thread. In the region,
  * application threads publish (release) and this file takes (acquire): chunk.done,
@@ -47,6 +49,9 @@ struct rec_drain {
     struct pending *pending;
     uint32_t npending;
     struct rec_op *opens;
+    rec_drain_resolve *resolve;
+    void *resolve_context;
+    struct rec_live_callsite callsite; /* given to the writer last */
     struct rec_op batch[REC_LIVE_CHUNK_SLOTS];
 };
 
@@ -88,6 +93,12 @@ struct rec_drain *rec_drain_init(void *memory, const struct rec_live *live)
     for (uint32_t i = 0; i < header->chunk_count; i++)
         drain->given[i] = atomic_load_explicit(&live->chunks[i].drained, memory_order_relaxed);
     return drain;
+}
+
+void rec_drain_resolver(struct rec_drain *drain, rec_drain_resolve *resolve, void *context)
+{
+    drain->resolve = resolve;
+    drain->resolve_context = context;
 }
 
 /* ---- what this step may free: decided before anything is read ------------------------- */
@@ -304,6 +315,25 @@ static void write_streams(struct rec_drain *drain, struct rec_writer *writer)
     }
 }
 
+/* The writer asks for the call sites of the ops that it is given. */
+static bool find_callsite(void *context, uint32_t id, struct rec_callsite_def *def)
+{
+    struct rec_drain *drain = context;
+    struct rec_live_callsite *site = &drain->callsite;
+    if (!rec_live_callsite(&drain->live, id, site))
+        return false;
+    if (site->def.kind == REC_CALLSITE_NATIVE) {
+        struct rec_source_frame *frame = &site->frames[0];
+        *frame = (struct rec_source_frame){.file = "", .function = "", .offset = site->address};
+        if (drain->resolve)
+            (void)drain->resolve(drain->resolve_context, site->address, frame);
+        site->def.nframes = 1;
+        site->def.frames = frame;
+    }
+    *def = site->def;
+    return true;
+}
+
 /* ---- open ops, counters, losses --------------------------------------------------------- */
 
 static void write_opens(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns, bool final)
@@ -494,6 +524,7 @@ enum rec_code rec_drain_step(struct rec_drain *drain, struct rec_writer *writer,
         write_threads(drain, writer);
         write_redops(drain, writer);
         write_streams(drain, writer);
+        rec_writer_callsites(writer, find_callsite, drain);
         for (uint32_t i = 0; i < drain->npending; i++)
             result->ops += write_chunk(drain, writer, time_ns, &drain->pending[i]);
         write_opens(drain, writer, time_ns, final);

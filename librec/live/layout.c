@@ -32,6 +32,9 @@ uint64_t rec_live_layout(const struct rec_live_config *config, struct rec_live_h
     at = align64(at + sizeof(struct rec_live_stream) * config->streams);
     header->mark_offset = at;
     at = align64(at + sizeof(struct rec_live_mark) * config->streams);
+    header->callsite_bytes = align64(config->callsite_bytes);
+    header->callsite_offset = at;
+    at += header->callsite_bytes;
     header->chunk_offset = at;
     at += sizeof(struct rec_live_chunk) * header->chunk_count;
     header->slot_offset = at;
@@ -50,6 +53,7 @@ void rec_live_attach(struct rec_live *live, void *memory)
     live->redops = (struct rec_live_redop *)(base + header->redop_offset);
     live->streams = (struct rec_live_stream *)(base + header->stream_offset);
     live->marks = (struct rec_live_mark *)(base + header->mark_offset);
+    live->callsites = header->callsite_bytes ? base + header->callsite_offset : NULL;
     live->chunks = (struct rec_live_chunk *)(base + header->chunk_offset);
     live->slots = (union rec_live_slot *)(base + header->slot_offset);
     live->bytes = header->total_bytes;

@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 /* Far above anything the recorder makes; keeps all size arithmetic away from overflow. */
-#define MAX_ENTRIES (UINT32_C(1) << 16)
-#define MAX_CHUNKS  (UINT32_C(1) << 20)
+#define MAX_ENTRIES        (UINT32_C(1) << 16)
+#define MAX_CHUNKS         (UINT32_C(1) << 20)
+#define MAX_CALLSITE_BYTES (UINT32_C(1) << 30)
 
 static bool terminated(const char *text, size_t size)
 {
@@ -30,7 +31,7 @@ static enum rec_code check_header(const struct rec_live_header *header, uint64_t
                              REC_LIVE_VERSION);
     if (header->comm_count > MAX_ENTRIES || header->thread_count > MAX_ENTRIES ||
         header->redop_count > MAX_ENTRIES || header->stream_count > MAX_ENTRIES ||
-        header->chunk_count > MAX_CHUNKS)
+        header->chunk_count > MAX_CHUNKS || header->callsite_bytes > MAX_CALLSITE_BYTES)
         return rec_error_set(err, REC_ERR_CORRUPT, path, 0, "impossible table sizes");
 
     struct rec_live_config config = {
@@ -40,16 +41,19 @@ static enum rec_code check_header(const struct rec_live_header *header, uint64_t
         .streams = header->stream_count,
         .slots = header->chunk_count * REC_LIVE_CHUNK_SLOTS,
         .tick_ns = header->tick_ns,
+        .callsite_bytes = (uint32_t)header->callsite_bytes,
     };
     struct rec_live_header *want = malloc(sizeof(*want));
     if (!want)
         return rec_error_set(err, REC_ERR_NOMEM, path, 0, "no memory");
     uint64_t bytes = rec_live_layout(&config, want);
-    bool same = header->header_bytes == want->header_bytes && header->chunk_slots == want->chunk_slots &&
-                header->comm_offset == want->comm_offset && header->thread_offset == want->thread_offset &&
-                header->redop_offset == want->redop_offset && header->stream_offset == want->stream_offset &&
-                header->mark_offset == want->mark_offset && header->chunk_offset == want->chunk_offset &&
-                header->slot_offset == want->slot_offset && header->total_bytes == bytes;
+    bool same =
+        header->header_bytes == want->header_bytes && header->chunk_slots == want->chunk_slots &&
+        header->comm_offset == want->comm_offset && header->thread_offset == want->thread_offset &&
+        header->redop_offset == want->redop_offset && header->stream_offset == want->stream_offset &&
+        header->mark_offset == want->mark_offset && header->callsite_offset == want->callsite_offset &&
+        header->callsite_bytes == want->callsite_bytes && header->chunk_offset == want->chunk_offset &&
+        header->slot_offset == want->slot_offset && header->total_bytes == bytes;
     free(want);
     if (!same)
         return rec_error_set(err, REC_ERR_CORRUPT, path, 0, "the layout contradicts itself");

@@ -32,6 +32,14 @@ size_t rec_drain_bytes(const struct rec_live *live);
 /* live must stay mapped, and writable, as long as the drain is used. */
 struct rec_drain *rec_drain_init(void *memory, const struct rec_live *live);
 
+/*
+ * Tells to which file an address of the recorded process belongs: fills file and offset of
+ * *frame, whose text stays until the next call; false when nothing is known. Without such a
+ * function native call sites have their address only.
+ */
+typedef bool rec_drain_resolve(void *context, uint64_t address, struct rec_source_frame *frame);
+void rec_drain_resolver(struct rec_drain *drain, rec_drain_resolve *resolve, void *context);
+
 struct rec_drain_result {
     uint64_t ops;         /* handed to the writer in this step */
     uint64_t given_up;    /* ops that left the ring without reaching the file */

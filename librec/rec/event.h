@@ -52,6 +52,31 @@ struct rec_stream_def {
     uint64_t handle;
 };
 
+/*
+ * The line of code behind a call: the Python stack of the thread, or where it has none the
+ * address that the call returns to. Evidence only: sites are never compared between ranks.
+ */
+#define REC_CALLSITE_FRAMES 64
+
+enum rec_callsite_kind {
+    REC_CALLSITE_PYTHON = 1,
+    REC_CALLSITE_NATIVE = 2,
+};
+
+struct rec_source_frame {
+    const char *file;     /* Python: as the interpreter names it. Native: path of the module, "" = none */
+    const char *function; /* Python; "" = unknown */
+    uint32_t line;        /* Python; 0 = unknown */
+    uint64_t offset;      /* native: as in struct rec_frame */
+};
+
+struct rec_callsite_def {
+    uint32_t id;   /* 1, 2, … */
+    uint32_t kind; /* enum rec_callsite_kind, or a number of a newer version */
+    uint32_t nframes;
+    const struct rec_source_frame *frames; /* innermost first; NULL without frames */
+};
+
 /* A communicator's counters at this moment; exact even where op records were lost. */
 struct rec_frontier {
     uint32_t comm;
@@ -141,6 +166,7 @@ enum rec_event_type {
     REC_EV_LOSS,
     REC_EV_STALL,
     REC_EV_END, /* the process said how it ended */
+    REC_EV_CALLSITE,
 };
 
 /* Pointers inside are valid until the next call on the same reader. */
@@ -163,6 +189,7 @@ struct rec_event {
         struct rec_loss loss;
         struct rec_stall stall;
         struct rec_end end;
+        struct rec_callsite_def callsite;
     } u;
 };
 

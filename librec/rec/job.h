@@ -185,6 +185,12 @@ const struct rec_thread_def *rec_process_thread(const struct rec_process *proces
 const struct rec_stream_def *rec_process_stream(const struct rec_process *process, uint32_t stream_id);
 
 /*
+ * The line of code behind an op, by op.callsite; NULL when it was not recorded. Kept once for
+ * all processes: equal pointers mean equal code, and def.id is 0.
+ */
+const struct rec_callsite_def *rec_process_callsite(const struct rec_process *process, uint32_t callsite);
+
+/*
  * The signature of an op of this process, user redops by definition (model.h).
  */
 uint64_t rec_process_signature(const struct rec_process *process, const struct rec_op *op);

@@ -6,7 +6,7 @@
  * leaves its host):
  *
  *   header | communicator table | thread table | redop table | stream table | stream marks |
- *   chunk headers | op slots
+ *   call sites | chunk headers | op slots
  *
  * Writers and readers.
  *   - A *chunk* is REC_LIVE_CHUNK_SLOTS op slots owned by one application thread, which alone
@@ -40,7 +40,7 @@
 #pragma GCC visibility push(default)
 
 #define REC_LIVE_MAGIC       UINT64_C(0x314556494c434552) /* "RECLIVE1" */
-#define REC_LIVE_VERSION     1 /* changes when the layout does; readers take only their own */
+#define REC_LIVE_VERSION     2 /* changes when the layout does; readers take only their own */
 #define REC_LIVE_CHUNK_SLOTS 128
 #define REC_LIVE_META_BYTES  16384
 #define REC_LIVE_PATH_BYTES  1024
@@ -198,6 +198,7 @@ struct rec_live_header {
     char boot_id[40];
     uint32_t comm_count, thread_count, redop_count, stream_count, chunk_count, chunk_slots;
     uint64_t comm_offset, thread_offset, redop_offset, stream_offset, mark_offset, chunk_offset, slot_offset;
+    uint64_t callsite_offset, callsite_bytes; /* a memory of its own layout (callsite.h); 0 bytes = none */
 
     _Alignas(64) struct rec_live_clock clock;
     _Alignas(64) _Atomic uint64_t alive_ns; /* wall clock of the drain thread's last wake-up */
@@ -221,12 +222,14 @@ struct rec_live_config {
     uint32_t comms, threads, redops, streams;
     uint32_t slots; /* rounded up to whole chunks */
     uint32_t tick_ns;
+    uint32_t callsite_bytes; /* rounded up to 64 */
 };
-#define REC_LIVE_DEFAULT_COMMS   1024
-#define REC_LIVE_DEFAULT_THREADS 512
-#define REC_LIVE_DEFAULT_REDOPS  250
-#define REC_LIVE_DEFAULT_STREAMS 1024
-#define REC_LIVE_DEFAULT_SLOTS   65536
+#define REC_LIVE_DEFAULT_COMMS          1024
+#define REC_LIVE_DEFAULT_THREADS        512
+#define REC_LIVE_DEFAULT_REDOPS         250
+#define REC_LIVE_DEFAULT_STREAMS        1024
+#define REC_LIVE_DEFAULT_SLOTS          65536
+#define REC_LIVE_DEFAULT_CALLSITE_BYTES (1u << 20)
 
 /*
  * Computes sizes and offsets into *header (everything else zero) and returns the bytes
@@ -242,6 +245,7 @@ struct rec_live {
     struct rec_live_redop *redops;
     struct rec_live_stream *streams;
     struct rec_live_mark *marks;
+    void *callsites; /* NULL = none */
     struct rec_live_chunk *chunks;
     union rec_live_slot *slots; /* chunk i owns slots[i * chunk_slots …] */
     uint64_t bytes;
@@ -268,7 +272,7 @@ bool rec_live_open_op(const struct rec_live *live, uint32_t thread_index, struct
 
 /*
  * Raw counter → wall clock. mult is ns per count, as fixed point over 2^32; computed from
- * the two pairs, or from fallback_hz when only one pair exists yet (fallback 0: 1 ns).
+ * the two pairs, 1 ns as long as there is only one.
  */
 struct rec_clock {
     uint64_t raw0, real0_ns;

@@ -18,11 +18,13 @@
  * it can truncate it away.
  *
  * The writer keeps definitions and repeats them at the start of each segment; callers give
- * each definition once (and again when it changes). It computes the checkpoints.
+ * each definition once (and again when it changes). Those of call sites it asks for as they are
+ * needed (rec_writer_callsites). It computes the checkpoints.
  */
 #ifndef REC_WRITER_H
 #define REC_WRITER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,6 +61,14 @@ void rec_writer_comm(struct rec_writer *writer, const struct rec_comm_def *def);
 void rec_writer_thread(struct rec_writer *writer, const struct rec_thread_def *def);
 void rec_writer_redop(struct rec_writer *writer, const struct rec_redop_def *def);
 void rec_writer_stream(struct rec_writer *writer, const struct rec_stream_def *def);
+
+/*
+ * Where definitions of call sites come from: fills *def, which stays as it is until the next call,
+ * or returns false when there is nothing to tell. The writer asks for a call site when an op names
+ * it and the segment does not have it yet.
+ */
+typedef bool rec_callsite_source(void *context, uint32_t id, struct rec_callsite_def *def);
+void rec_writer_callsites(struct rec_writer *writer, rec_callsite_source *source, void *context);
 
 /* count finished ops of one thread, ordinals consecutive from ops[0].ordinal. */
 void rec_writer_ops(struct rec_writer *writer, const struct rec_op *ops, size_t count);

@@ -32,7 +32,7 @@ enum mode {
 #define CACHE_WAYS 8
 #define SITE_BITS  20
 #define SITE_MASK  ((UINT64_C(1) << SITE_BITS) - 1)
-_Static_assert(CALLSITE_MAX_SITES <= SITE_MASK, "a site number fits into a cache word");
+_Static_assert(REC_CALLSITE_MAX_SITES <= SITE_MASK, "a site number fits into a cache word");
 
 /*
  * A new stack mostly consists of frames that were seen in others. What is known of them saves copying
@@ -148,13 +148,13 @@ static void unlock(void)
 /* Python stacks are over; caller holds the lock. What is wrong while the interpreter ends proves nothing. */
 static void python_off(const char *why)
 {
-    struct callsite_header *header = state.store.header;
-    if (atomic_load_explicit(&header->python, memory_order_relaxed) == CALLSITE_PYTHON_OFF ||
+    struct rec_callsite_header *header = state.store.header;
+    if (atomic_load_explicit(&header->python, memory_order_relaxed) == REC_CALLSITE_PYTHON_OFF ||
         !state.api.is_initialized())
         return;
     if (why != NULL)
         snprintf(header->reason, sizeof(header->reason), "Python %s: %s", header->python_version, why);
-    atomic_store_explicit(&header->python, CALLSITE_PYTHON_OFF, memory_order_release);
+    atomic_store_explicit(&header->python, REC_CALLSITE_PYTHON_OFF, memory_order_release);
     atomic_store_explicit(&state.mode, MODE_NATIVE, memory_order_release);
 }
 
@@ -208,7 +208,7 @@ static bool shows(const struct stack *stack)
  */
 static uint32_t publish_python(const struct stack *stack, const char *thread_state)
 {
-    uint32_t locations[CALLSITE_MAX_FRAMES];
+    uint32_t locations[REC_CALLSITE_MAX_FRAMES];
     unsigned count = 0, max = atomic_load_explicit(&state.frames, memory_order_relaxed);
     bool settled = true, cut = false;
     for (unsigned i = 0; i < stack->count; i++) {
@@ -250,7 +250,8 @@ static bool confirm(uintptr_t thread_state, const struct stack *stack)
     }
     if (proof == PROOF_GOOD) {
         atomic_store_explicit(&state.confirmed, 1, memory_order_relaxed);
-        atomic_store_explicit(&state.store.header->python, CALLSITE_PYTHON_CONFIRMED, memory_order_release);
+        atomic_store_explicit(&state.store.header->python, REC_CALLSITE_PYTHON_CONFIRMED,
+                              memory_order_release);
     }
     return true;
 }
@@ -258,7 +259,7 @@ static bool confirm(uintptr_t thread_state, const struct stack *stack)
 /* First Python thread: chooses the layout and proves it. Caller holds the lock. True = stack is copied. */
 static bool prove(uintptr_t thread_state, unsigned max, struct stack *stack)
 {
-    struct callsite_header *header = state.store.header;
+    struct rec_callsite_header *header = state.store.header;
     const char *why;
     unsigned char probe;
     if (!py_peek(thread_state, &probe, sizeof(probe))) {
@@ -278,7 +279,7 @@ static bool prove(uintptr_t thread_state, unsigned max, struct stack *stack)
         python_off(why);
     if (proof != PROOF_GOOD)
         return false;
-    atomic_store_explicit(&header->python, CALLSITE_PYTHON_PROVED, memory_order_release);
+    atomic_store_explicit(&header->python, REC_CALLSITE_PYTHON_PROVED, memory_order_release);
     if (!confirm(thread_state, stack))
         return false;
     state.key = key_choose(&state.layout);
@@ -375,11 +376,11 @@ bool callsite_init(const struct callsite_config *config)
     state.config = *config;
     if (state.config.misses_per_second == 0)
         state.config.misses_per_second = DEFAULT_MISSES_PER_SECOND;
-    state.frames = config->frames < CALLSITE_MAX_FRAMES ? config->frames : CALLSITE_MAX_FRAMES;
+    state.frames = config->frames < REC_CALLSITE_MAX_FRAMES ? config->frames : REC_CALLSITE_MAX_FRAMES;
     unsigned mode = MODE_NATIVE;
     if (state.frames > 0 && py_find(&state.api, config->lookup)) {
         mode = MODE_PENDING;
-        atomic_store_explicit(&state.store.header->python, CALLSITE_PYTHON_PENDING, memory_order_relaxed);
+        atomic_store_explicit(&state.store.header->python, REC_CALLSITE_PYTHON_PENDING, memory_order_relaxed);
     }
     atomic_store_explicit(&state.mode, mode, memory_order_release);
     return true;

@@ -41,25 +41,20 @@
 #ifndef CALLSITE_H
 #define CALLSITE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define CALLSITE_MAX_FRAMES     64
+#include "rec/callsite.h"
+
 #define CALLSITE_DEFAULT_FRAMES 16
 #define CALLSITE_DEFAULT_BYTES  (1u << 20)
 #define CALLSITE_MIN_BYTES      (16u << 10)
-#define CALLSITE_MAX_SITES      0xfffffu
-#define CALLSITE_MAX_FILE       511 /* bytes of a file name that are kept: its end */
-#define CALLSITE_MAX_FUNCTION   255 /* bytes of a function name that are kept: its start */
-
-/* ---- the recorder's side ---- */
 
 struct callsite_config {
     void *memory;    /* zeroed, 64-byte aligned; outlives the recorder's use */
     size_t bytes;    /* at least CALLSITE_MIN_BYTES, at most 1 GiB */
-    unsigned frames; /* Python frames per stack, hidden ones included; at most CALLSITE_MAX_FRAMES, 0 = no
+    unsigned frames; /* Python frames per stack, hidden ones included; at most REC_CALLSITE_MAX_FRAMES, 0 = no
                         Python */
     unsigned misses_per_second; /* slow paths allowed; 0 = 1,000. One takes some 20 µs, more if all is new */
     /* Finds a symbol of the process, NULL if there is none: dlsym(RTLD_DEFAULT, name). */
@@ -88,87 +83,5 @@ void callsite_stop(void);
  * errno. In a signal handler that interrupted a capture it returns 0 at worst.
  */
 uint32_t callsite_capture(const void *return_address);
-
-/* ---- the memory, readable by any process ---- */
-
-#define CALLSITE_MAGIC   UINT64_C(0x315449534c4c4143) /* "CALLSIT1" */
-#define CALLSITE_VERSION 1
-
-enum callsite_python {
-    CALLSITE_PYTHON_NONE = 0,  /* no interpreter in the process, or frames = 0 */
-    CALLSITE_PYTHON_PENDING,   /* there is one; no Python thread has made a call yet */
-    CALLSITE_PYTHON_PROVED,    /* layout proved by structure */
-    CALLSITE_PYTHON_CONFIRMED, /* and compared with the interpreter's own answers */
-    CALLSITE_PYTHON_OFF,       /* see reason */
-};
-
-struct callsite_header {
-    _Atomic uint64_t magic; /* stored last by callsite_init, release */
-    uint32_t version;
-    uint32_t bytes;
-    uint32_t max_sites;
-    uint32_t index_offset; /* max_sites + 1 words: offset of site i's record; 0 = none */
-    uint32_t hash_offset;  /* hash_slots words, for the writer */
-    uint32_t hash_slots;
-    uint32_t arena_offset;
-    _Atomic uint32_t sites; /* sites 1 … sites are published */
-    _Atomic uint32_t used;  /* end of the arena's used part */
-    _Atomic uint32_t python;
-    _Atomic uint64_t misses;    /* slow paths taken */
-    _Atomic uint64_t lost_full; /* captures without a number: memory full */
-    _Atomic uint64_t lost_busy; /* another thread was publishing */
-    _Atomic uint64_t lost_rate; /* more than misses_per_second */
-    char python_version[32];    /* "3.11.7", valid once python is past PENDING (acquire) */
-    char reason[136];           /* why Python stacks are off; valid once python is OFF (acquire) */
-};
-
-/*
- * A record lies in the arena, 4-byte aligned, and never changes once reachable: strings,
- * locations and sites, each stored once however often it is used. Offsets are from the start of the memory.
- *   string    count bytes, no terminator
- *   location  3 words: offset of the file's string, of the function's, line (0 = unknown)
- *   python    count words: offsets of locations, innermost first; id = site number
- *   native    2 words: return address, low word first; id = site number
- * Published by storing the offset in the index with release.
- */
-enum callsite_kind { CALLSITE_STRING = 1, CALLSITE_LOCATION, CALLSITE_PYTHON, CALLSITE_NATIVE };
-
-struct callsite_record {
-    uint32_t hash;
-    uint16_t kind;
-    uint16_t count;
-    uint32_t id;
-};
-
-struct callsite_frame {
-    const char *file; /* not terminated; UTF-8, "?" where it could not be read */
-    const char *function;
-    uint32_t file_length, function_length;
-    uint32_t line; /* 0 = unknown */
-};
-
-struct callsite_site {
-    enum callsite_kind kind; /* CALLSITE_PYTHON or CALLSITE_NATIVE */
-    uint32_t frame_count;
-    uint64_t return_address;
-    struct callsite_frame frames[CALLSITE_MAX_FRAMES]; /* innermost first */
-};
-
-struct callsite_reader {
-    const char *memory;
-    uint32_t bytes, max_sites, index_offset;
-};
-
-/*
- * Points *reader at memory that another process may be writing. False when it is not a
- * call-site region of this version or does not fit into bytes.
- */
-bool callsite_open(const void *memory, size_t bytes, struct callsite_reader *reader);
-
-/*
- * Reads site id. False when there is none or its record is damaged; no content of the memory
- * makes it read outside. Strings point into the memory. Thread safe.
- */
-bool callsite_read(const struct callsite_reader *reader, uint32_t id, struct callsite_site *site);
 
 #endif

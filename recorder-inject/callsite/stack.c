@@ -4,7 +4,7 @@
 
 #include "lines.h"
 
-#define MAX_TEXT_UNITS CALLSITE_MAX_FILE
+#define MAX_TEXT_UNITS REC_CALLSITE_MAX_FILE
 #define MAX_LINE_TABLE (64u << 20)
 
 struct copier {
@@ -221,8 +221,9 @@ static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t
     if (!layout->by_version && (!settle_str(copier, heads[0], objects[0], frame) ||
                                 !settle_str(copier, heads[1], objects[1], frame)))
         return false;
-    return copy_text(copier, heads[0], objects[0], true, CALLSITE_MAX_FILE, frame, &frame->file) &&
-           copy_text(copier, heads[1], objects[1], false, CALLSITE_MAX_FUNCTION, frame, &frame->function) &&
+    return copy_text(copier, heads[0], objects[0], true, REC_CALLSITE_MAX_FILE, frame, &frame->file) &&
+           copy_text(copier, heads[1], objects[1], false, REC_CALLSITE_MAX_FUNCTION, frame,
+                     &frame->function) &&
            find_line(copier, heads[2], objects[2], frame);
 }
 

@@ -33,7 +33,7 @@ struct stack {
     const char *wrong; /* what disagreed with the layout; NULL = nothing */
     bool exact;        /* no text of a foreign str type was left out */
     unsigned count;
-    struct stack_frame frames[CALLSITE_MAX_FRAMES]; /* innermost first */
+    struct stack_frame frames[REC_CALLSITE_MAX_FRAMES]; /* innermost first */
     size_t used;
     char text[STACK_TEXT_BYTES];
 };

@@ -15,11 +15,11 @@ bool store_init(struct store *store, void *memory, size_t bytes)
 {
     if (bytes < CALLSITE_MIN_BYTES || bytes > (1u << 30))
         return false;
-    struct callsite_header *header = memory;
-    header->version = CALLSITE_VERSION;
+    struct rec_callsite_header *header = memory;
+    header->version = REC_CALLSITE_VERSION;
     header->bytes = (uint32_t)bytes;
     uint32_t sites = header->bytes / BYTES_PER_SITE;
-    header->max_sites = sites < CALLSITE_MAX_SITES ? sites : CALLSITE_MAX_SITES;
+    header->max_sites = sites < REC_CALLSITE_MAX_SITES ? sites : REC_CALLSITE_MAX_SITES;
     uint32_t slots = 1;
     while (slots < header->bytes / BYTES_PER_SLOT)
         slots *= 2;
@@ -31,7 +31,7 @@ bool store_init(struct store *store, void *memory, size_t bytes)
     *store = (struct store){.header = header, .memory = memory};
     store->index = (_Atomic uint32_t *)(void *)(store->memory + header->index_offset);
     store->hash = (uint32_t *)(void *)(store->memory + header->hash_offset);
-    atomic_store_explicit(&header->magic, CALLSITE_MAGIC, memory_order_release);
+    atomic_store_explicit(&header->magic, REC_CALLSITE_MAGIC, memory_order_release);
     return true;
 }
 
@@ -44,35 +44,35 @@ static uint32_t hash_bytes(uint32_t kind, const void *data, size_t bytes)
     return (uint32_t)(h ^ h >> 32);
 }
 
-static size_t payload_bytes(const struct callsite_record *record)
+static size_t payload_bytes(const struct rec_callsite_record *record)
 {
     switch (record->kind) {
-    case CALLSITE_STRING:
+    case REC_CALLSITE_STRING:
         return record->count;
-    case CALLSITE_LOCATION:
+    case REC_CALLSITE_LOCATION:
         return 12;
-    case CALLSITE_NATIVE:
+    case REC_CALLSITE_ADDRESS:
         return 8;
     default:
         return (size_t)record->count * 4;
     }
 }
 
-static struct callsite_record *record_at(const struct store *store, uint32_t offset)
+static struct rec_callsite_record *record_at(const struct store *store, uint32_t offset)
 {
-    return (struct callsite_record *)(void *)(store->memory + offset);
+    return (struct rec_callsite_record *)(void *)(store->memory + offset);
 }
 
 /* The record with this content; a new one gets the number id. 0 = memory full. */
-static uint32_t intern(struct store *store, struct callsite_record key, const void *payload)
+static uint32_t intern(struct store *store, struct rec_callsite_record key, const void *payload)
 {
-    struct callsite_header *header = store->header;
+    struct rec_callsite_header *header = store->header;
     size_t bytes = payload_bytes(&key);
     key.hash = hash_bytes(key.kind, payload, bytes);
     uint32_t mask = header->hash_slots - 1;
     uint32_t slot = key.hash & mask;
     for (; store->hash[slot] != 0; slot = (slot + 1) & mask) {
-        const struct callsite_record *old = record_at(store, store->hash[slot]);
+        const struct rec_callsite_record *old = record_at(store, store->hash[slot]);
         if (old->hash == key.hash && old->kind == key.kind && old->count == key.count &&
             memcmp(old + 1, payload, bytes) == 0)
             return store->hash[slot];
@@ -81,7 +81,7 @@ static uint32_t intern(struct store *store, struct callsite_record key, const vo
     uint32_t need = round_up((uint32_t)(sizeof(key) + bytes), 4);
     if (need > header->bytes - offset || store->records >= header->hash_slots / 4 * 3)
         return 0;
-    struct callsite_record *record = record_at(store, offset);
+    struct rec_callsite_record *record = record_at(store, offset);
     *record = key;
     memcpy(record + 1, payload, bytes);
     store->hash[slot] = offset;
@@ -92,20 +92,22 @@ static uint32_t intern(struct store *store, struct callsite_record key, const vo
 
 uint32_t store_string(struct store *store, const char *text, size_t length)
 {
-    return intern(store, (struct callsite_record){.kind = CALLSITE_STRING, .count = (uint16_t)length}, text);
+    return intern(store, (struct rec_callsite_record){.kind = REC_CALLSITE_STRING, .count = (uint16_t)length},
+                  text);
 }
 
 uint32_t store_location(struct store *store, uint32_t file, uint32_t function, uint32_t line)
 {
     uint32_t payload[3] = {file, function, line};
-    return intern(store, (struct callsite_record){.kind = CALLSITE_LOCATION, .count = 3}, payload);
+    return intern(store, (struct rec_callsite_record){.kind = REC_CALLSITE_LOCATION, .count = 3}, payload);
 }
 
-static uint32_t site(struct store *store, enum callsite_kind kind, unsigned count, const uint32_t *payload)
+static uint32_t site(struct store *store, enum rec_callsite_record_kind kind, unsigned count,
+                     const uint32_t *payload)
 {
-    struct callsite_header *header = store->header;
+    struct rec_callsite_header *header = store->header;
     uint32_t next = atomic_load_explicit(&header->sites, memory_order_relaxed) + 1;
-    struct callsite_record key = {.kind = (uint16_t)kind, .count = (uint16_t)count, .id = next};
+    struct rec_callsite_record key = {.kind = (uint16_t)kind, .count = (uint16_t)count, .id = next};
     if (next > header->max_sites)
         return 0;
     uint32_t offset = intern(store, key, payload);
@@ -121,11 +123,11 @@ static uint32_t site(struct store *store, enum callsite_kind kind, unsigned coun
 
 uint32_t store_python(struct store *store, const uint32_t *locations, unsigned count)
 {
-    return site(store, CALLSITE_PYTHON, count, locations);
+    return site(store, REC_CALLSITE_STACK, count, locations);
 }
 
 uint32_t store_native(struct store *store, uint64_t return_address)
 {
     uint32_t payload[2] = {(uint32_t)return_address, (uint32_t)(return_address >> 32)};
-    return site(store, CALLSITE_NATIVE, 2, payload);
+    return site(store, REC_CALLSITE_ADDRESS, 2, payload);
 }

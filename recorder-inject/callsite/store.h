@@ -8,7 +8,7 @@
 #include "callsite.h"
 
 struct store {
-    struct callsite_header *header;
+    struct rec_callsite_header *header;
     char *memory;
     _Atomic uint32_t *index;
     uint32_t *hash;

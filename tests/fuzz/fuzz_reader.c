@@ -83,7 +83,7 @@ static void read_all(struct rec_reader *reader)
             check(rec_reader_next(reader, &event, &err) == REC_END);
             break;
         }
-        check(event.type >= REC_EV_COMM && event.type <= REC_EV_END);
+        check(event.type >= REC_EV_COMM && event.type <= REC_EV_CALLSITE);
         ops += event.type == REC_EV_OP;
         check_lists(&event);
     }

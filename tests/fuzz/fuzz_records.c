@@ -21,7 +21,7 @@ static void decode(struct rec_decoder *decoder, const uint8_t *data, size_t size
     memcpy(copy, data, size);
     rec_decoder_piece(decoder, copy, size);
     while ((code = rec_decoder_next(decoder, &event)) == REC_OK)
-        if (event.type < REC_EV_COMM || event.type > REC_EV_END)
+        if (event.type < REC_EV_COMM || event.type > REC_EV_CALLSITE)
             abort();
     if (code != REC_END && code != REC_ERR_CORRUPT)
         abort();

@@ -241,16 +241,16 @@ long probe_instructions(void)
  */
 long probe_describe(unsigned id, char *out, size_t room)
 {
-    struct callsite_reader reader;
-    struct callsite_site site;
-    if (!callsite_open(memory, ((const struct callsite_header *)memory)->bytes, &reader) ||
-        !callsite_read(&reader, id, &site))
+    struct rec_callsite_reader reader;
+    struct rec_callsite_site site;
+    if (!rec_callsite_open(memory, ((const struct rec_callsite_header *)memory)->bytes, &reader) ||
+        !rec_callsite_read(&reader, id, &site))
         return -1;
-    if (site.kind == CALLSITE_NATIVE)
+    if (site.kind == REC_CALLSITE_ADDRESS)
         return snprintf(out, room, "native\t%llu\n", (unsigned long long)site.return_address);
     size_t used = 0;
     for (unsigned i = 0; i < site.frame_count && used < room; i++) {
-        const struct callsite_frame *frame = &site.frames[i];
+        const struct rec_callsite_frame *frame = &site.frames[i];
         used += (size_t)snprintf(out + used, room - used, "%.*s\t%.*s\t%u\n", (int)frame->file_length,
                                  frame->file, (int)frame->function_length, frame->function, frame->line);
     }
@@ -260,14 +260,14 @@ long probe_describe(unsigned id, char *out, size_t room)
 void probe_status(char *out, size_t room)
 {
     static const char *const names[] = {"none", "pending", "proved", "confirmed", "off"};
-    const struct callsite_header *header = memory;
+    const struct rec_callsite_header *header = memory;
     snprintf(out, room, "%s|%s|%s", names[atomic_load(&header->python)], header->python_version,
              header->reason);
 }
 
 unsigned long long probe_counter(const char *name)
 {
-    const struct callsite_header *header = memory;
+    const struct rec_callsite_header *header = memory;
     if (strcmp(name, "sites") == 0)
         return atomic_load(&header->sites);
     if (strcmp(name, "misses") == 0)

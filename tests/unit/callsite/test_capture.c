@@ -34,7 +34,7 @@ static void *zeroed(void)
     return memset(memory, 0, BYTES);
 }
 
-static const struct callsite_header *header(void)
+static const struct rec_callsite_header *header(void)
 {
     return memory;
 }
@@ -45,12 +45,12 @@ static void *no_symbols(const char *name)
     return NULL;
 }
 
-static struct callsite_site site_of(uint32_t id)
+static struct rec_callsite_site site_of(uint32_t id)
 {
-    struct callsite_reader reader;
-    struct callsite_site site;
-    assert_true(callsite_open(memory, BYTES, &reader));
-    assert_true(callsite_read(&reader, id, &site));
+    struct rec_callsite_reader reader;
+    struct rec_callsite_site site;
+    assert_true(rec_callsite_open(memory, BYTES, &reader));
+    assert_true(rec_callsite_read(&reader, id, &site));
     return site;
 }
 
@@ -101,13 +101,13 @@ static void native_threads(void **unused)
             assert_true(numbers[t][i] == 0 || numbers[t][i] == id);
         }
         if (id != 0) {
-            struct callsite_site site = site_of(id);
-            assert_int_equal(site.kind, CALLSITE_NATIVE);
+            struct rec_callsite_site site = site_of(id);
+            assert_int_equal(site.kind, REC_CALLSITE_ADDRESS);
             assert_true(site.return_address == (uintptr_t)address(i));
         }
     }
     assert_int_equal(atomic_load(&header()->sites) + 0u, ADDRESSES);
-    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_NONE);
+    assert_int_equal(atomic_load(&header()->python), REC_CALLSITE_PYTHON_NONE);
     callsite_stop();
     assert_int_equal(callsite_capture(address(1)), 0);
 }
@@ -323,8 +323,8 @@ static void start(unsigned frames)
 static void check_stack(uint32_t id, unsigned count)
 {
     static const char *const names[] = {"h", "g", "f"};
-    struct callsite_site site = site_of(id);
-    assert_int_equal(site.kind, CALLSITE_PYTHON);
+    struct rec_callsite_site site = site_of(id);
+    assert_int_equal(site.kind, REC_CALLSITE_STACK);
     assert_int_equal(site.frame_count, count);
     for (unsigned i = 0; i < count; i++) {
         assert_int_equal(site.frames[i].file_length, 6);
@@ -339,10 +339,10 @@ static void made_up_stack(void **unused)
     (void)unused;
     make_python();
     start(16);
-    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_PENDING);
+    assert_int_equal(atomic_load(&header()->python), REC_CALLSITE_PYTHON_PENDING);
     uint32_t id = callsite_capture(NULL);
     check_stack(id, 3);
-    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_PROVED);
+    assert_int_equal(atomic_load(&header()->python), REC_CALLSITE_PYTHON_PROVED);
     assert_string_equal(header()->python_version, "3.11.4");
     assert_int_equal(callsite_capture(NULL), id);
     assert_int_equal(atomic_load(&header()->misses), 1);
@@ -363,7 +363,7 @@ static void made_up_stack(void **unused)
     /* Not once the interpreter ends. */
     initialized = 0;
     assert_int_equal(callsite_capture(NULL), 0);
-    assert_int_equal(site_of(callsite_capture(address(3))).kind, CALLSITE_NATIVE);
+    assert_int_equal(site_of(callsite_capture(address(3))).kind, REC_CALLSITE_ADDRESS);
     initialized = 1;
     start(2);
     python.code[2].firstlineno = 1;
@@ -377,8 +377,8 @@ static void no_frames_yet(void **unused)
     python.cframe.frame = NULL;
     start(16);
     assert_int_equal(callsite_capture(NULL), 0);
-    assert_int_equal(site_of(callsite_capture(address(3))).kind, CALLSITE_NATIVE);
-    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_PENDING);
+    assert_int_equal(site_of(callsite_capture(address(3))).kind, REC_CALLSITE_ADDRESS);
+    assert_int_equal(atomic_load(&header()->python), REC_CALLSITE_PYTHON_PENDING);
     python.cframe.frame = &python.frames[0];
     check_stack(callsite_capture(address(3)), 3);
 }
@@ -413,7 +413,7 @@ static void hidden_frames(void **unused)
     assert_int_not_equal(callsite_capture(NULL), 0);
     python.code[0].firsttraceable = 9;
     python.frames[0].previous_instruction = &python.code[0].instructions[4];
-    struct callsite_site site = site_of(callsite_capture(NULL));
+    struct rec_callsite_site site = site_of(callsite_capture(NULL));
     assert_int_equal(site.frame_count, 2);
     assert_memory_equal(site.frames[0].function, "g", 1);
     start(16);
@@ -460,9 +460,9 @@ static void spoilt_words(void **unused)
             uint32_t id = callsite_capture(NULL);
             assert_int_equal(errno, EDOM);
             unsigned state = atomic_load(&header()->python);
-            assert_true(id == 0 || state == CALLSITE_PYTHON_PROVED);
-            assert_true((state == CALLSITE_PYTHON_OFF) == (header()->reason[0] != 0));
-            off += state == CALLSITE_PYTHON_OFF;
+            assert_true(id == 0 || state == REC_CALLSITE_PYTHON_PROVED);
+            assert_true((state == REC_CALLSITE_PYTHON_OFF) == (header()->reason[0] != 0));
+            off += state == REC_CALLSITE_PYTHON_OFF;
             unharmed += id != 0;
             assert_int_not_equal(callsite_capture(address(5)), 0);
         }
@@ -491,7 +491,7 @@ static void *work(void *argument)
         uint32_t id = callsite_capture(NULL);
         if (id == 0)
             continue; /* another thread was publishing */
-        struct callsite_site site = site_of(id);
+        struct rec_callsite_site site = site_of(id);
         uint32_t line = (uint32_t)(3 - frame);
         worker->wrong += site.frame_count != 3 || site.frames[frame].line != line ||
                          site.frames[frame].function[0] != "hgf"[frame];
@@ -519,7 +519,7 @@ static void python_threads(void **unused)
         pthread_join(workers[i].thread, NULL);
         assert_int_equal(workers[i].wrong, 0);
     }
-    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_PROVED);
+    assert_int_equal(atomic_load(&header()->python), REC_CALLSITE_PYTHON_PROVED);
     assert_int_equal(atomic_load(&header()->sites), 1); /* one line in each function */
     assert_in_range(atomic_load(&header()->misses), 16, 4000);
 }
@@ -536,9 +536,9 @@ static void broken_later(void **unused)
     foreign.hash = 12345;
     python.code[1].linetable = &foreign;
     assert_int_equal(callsite_capture(NULL), 0);
-    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_OFF);
+    assert_int_equal(atomic_load(&header()->python), REC_CALLSITE_PYTHON_OFF);
     assert_string_equal(header()->reason, "Python 3.11.4: a line table that is no bytes object");
-    assert_int_equal(site_of(callsite_capture(address(3))).kind, CALLSITE_NATIVE);
+    assert_int_equal(site_of(callsite_capture(address(3))).kind, REC_CALLSITE_ADDRESS);
 }
 
 /* The thread's own hashes cannot be written: off, no fault. */
@@ -553,7 +553,7 @@ static void read_only_objects(void **unused)
     python.code[2].name = constant;
     start(16);
     assert_int_equal(callsite_capture(NULL), 0);
-    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_OFF);
+    assert_int_equal(atomic_load(&header()->python), REC_CALLSITE_PYTHON_OFF);
     munmap(constant, 4096);
 }
 
@@ -575,9 +575,9 @@ static void forbidden_reads(void **unused)
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
         skip();
     assert_int_equal(callsite_capture(NULL), 0);
-    assert_int_equal(atomic_load(&header()->python), CALLSITE_PYTHON_OFF);
+    assert_int_equal(atomic_load(&header()->python), REC_CALLSITE_PYTHON_OFF);
     assert_string_equal(header()->reason, "process_vm_readv: Operation not permitted");
-    assert_int_equal(site_of(callsite_capture(address(3))).kind, CALLSITE_NATIVE);
+    assert_int_equal(site_of(callsite_capture(address(3))).kind, REC_CALLSITE_ADDRESS);
 }
 
 static int end(void **unused)

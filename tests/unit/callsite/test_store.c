@@ -24,7 +24,7 @@ static uint32_t put_location(struct store *store, const char *file, const char *
     return file_at != 0 && function_at != 0 ? store_location(store, file_at, function_at, line) : 0;
 }
 
-static void check_frame(const struct callsite_frame *frame, const char *file, const char *function,
+static void check_frame(const struct rec_callsite_frame *frame, const char *file, const char *function,
                         uint32_t line)
 {
     assert_int_equal(frame->file_length, strlen(file));
@@ -38,15 +38,15 @@ static void round_trip(void **unused)
 {
     (void)unused;
     struct store store;
-    struct callsite_reader reader;
-    struct callsite_site site;
+    struct rec_callsite_reader reader;
+    struct rec_callsite_site site;
     void *memory = zeroed(CALLSITE_MIN_BYTES);
-    assert_false(callsite_open(memory, CALLSITE_MIN_BYTES, &reader));
+    assert_false(rec_callsite_open(memory, CALLSITE_MIN_BYTES, &reader));
     assert_false(store_init(&store, memory, CALLSITE_MIN_BYTES - 64));
     assert_true(store_init(&store, memory, CALLSITE_MIN_BYTES));
-    assert_true(callsite_open(memory, CALLSITE_MIN_BYTES, &reader));
-    assert_false(callsite_read(&reader, 0, &site));
-    assert_false(callsite_read(&reader, 1, &site));
+    assert_true(rec_callsite_open(memory, CALLSITE_MIN_BYTES, &reader));
+    assert_false(rec_callsite_read(&reader, 0, &site));
+    assert_false(rec_callsite_read(&reader, 1, &site));
 
     uint32_t stack[2] = {put_location(&store, "a.py", "step", 7), put_location(&store, "a.py", "main", 99)};
     assert_int_equal(store_python(&store, stack, 2), 1);
@@ -58,17 +58,17 @@ static void round_trip(void **unused)
     assert_int_equal(atomic_load(&store.header->used), used);
     assert_int_equal(atomic_load(&store.header->sites), 3);
 
-    assert_true(callsite_read(&reader, 1, &site));
-    assert_int_equal(site.kind, CALLSITE_PYTHON);
+    assert_true(rec_callsite_read(&reader, 1, &site));
+    assert_int_equal(site.kind, REC_CALLSITE_STACK);
     assert_int_equal(site.frame_count, 2);
     check_frame(&site.frames[0], "a.py", "step", 7);
     check_frame(&site.frames[1], "a.py", "main", 99);
-    assert_true(callsite_read(&reader, 3, &site));
-    assert_int_equal(site.kind, CALLSITE_NATIVE);
+    assert_true(rec_callsite_read(&reader, 3, &site));
+    assert_int_equal(site.kind, REC_CALLSITE_ADDRESS);
     assert_true(site.return_address == UINT64_C(0x7fff12345678));
-    assert_false(callsite_read(&reader, 4, &site));
-    assert_false(callsite_read(&reader, UINT32_MAX, &site));
-    assert_false(callsite_open(memory, CALLSITE_MIN_BYTES - 1, &reader));
+    assert_false(rec_callsite_read(&reader, 4, &site));
+    assert_false(rec_callsite_read(&reader, UINT32_MAX, &site));
+    assert_false(rec_callsite_open(memory, CALLSITE_MIN_BYTES - 1, &reader));
     free(memory);
 }
 
@@ -77,11 +77,11 @@ static void full(void **unused)
 {
     (void)unused;
     struct store store;
-    struct callsite_reader reader;
-    struct callsite_site site;
+    struct rec_callsite_reader reader;
+    struct rec_callsite_site site;
     void *memory = zeroed(CALLSITE_MIN_BYTES);
     assert_true(store_init(&store, memory, CALLSITE_MIN_BYTES));
-    assert_true(callsite_open(memory, CALLSITE_MIN_BYTES, &reader));
+    assert_true(rec_callsite_open(memory, CALLSITE_MIN_BYTES, &reader));
     uint32_t last = 0;
     for (uint32_t line = 1; line < 5000; line++) {
         uint32_t location = put_location(&store, "train.py", "step", line);
@@ -93,7 +93,7 @@ static void full(void **unused)
     }
     assert_in_range(last, 50, 4000);
     for (uint32_t id = 1; id <= last; id++) {
-        assert_true(callsite_read(&reader, id, &site));
+        assert_true(rec_callsite_read(&reader, id, &site));
         check_frame(&site.frames[0], "train.py", "step", id);
     }
     assert_int_equal(store_native(&store, 1), 0);
@@ -122,15 +122,15 @@ static void damage(void **unused)
         for (unsigned i = 0; i < 8; i++) {
             random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
             /* Half of the damage hits the header and the index. */
-            size_t range = i % 2 ? CALLSITE_MIN_BYTES : sizeof(struct callsite_header) + 200;
+            size_t range = i % 2 ? CALLSITE_MIN_BYTES : sizeof(struct rec_callsite_header) + 200;
             copy[(random >> 33) % range] = (unsigned char)(random >> 24);
         }
-        struct callsite_reader reader;
-        if (!callsite_open(copy, CALLSITE_MIN_BYTES, &reader))
+        struct rec_callsite_reader reader;
+        if (!rec_callsite_open(copy, CALLSITE_MIN_BYTES, &reader))
             continue;
         for (uint32_t id = 0; id < 60; id++) {
-            struct callsite_site site;
-            if (!callsite_read(&reader, id, &site))
+            struct rec_callsite_site site;
+            if (!rec_callsite_read(&reader, id, &site))
                 continue;
             readable++;
             for (uint32_t i = 0; i < site.frame_count; i++)

@@ -13,10 +13,16 @@
 #define RECENT      96 /* an older departure has nothing to do with how it ended */
 #define THREADS_MAX 8
 
+/* What followed a context; a loop may have a few ways to go on. */
+#define WAYS 3
 struct prediction {
-    uint64_t next; /* token; 0 = different ones followed */
-    uint32_t op;   /* where it was issued last */
     uint32_t seen;
+    uint32_t nways; /* WAYS + 1: too many to tell anything */
+    struct {
+        uint64_t token;
+        uint32_t op; /* where it was issued last */
+        uint32_t seen;
+    } ways[WAYS];
 };
 
 struct history {
@@ -77,12 +83,42 @@ static struct recent *recent_of(struct recent *all, uint32_t thread)
     return NULL;
 }
 
+/* Notes that token followed; false when it had never before. */
+static bool follow(struct prediction *p, uint64_t token, uint32_t op)
+{
+    p->seen++;
+    for (uint32_t i = 0; i < p->nways && i < WAYS; i++) {
+        if (p->ways[i].token == token) {
+            p->ways[i].op = op;
+            p->ways[i].seen++;
+            return true;
+        }
+    }
+    if (p->nways < WAYS) {
+        p->ways[p->nways].token = token;
+        p->ways[p->nways].op = op;
+        p->ways[p->nways].seen = 1;
+    }
+    if (p->nways <= WAYS)
+        p->nways++;
+    return false;
+}
+
+static uint32_t most_usual(const struct prediction *p)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < p->nways && i < WAYS; i++)
+        if (p->ways[i].seen > p->ways[best].seen)
+            best = i;
+    return best;
+}
+
 static bool learn(struct diag *d, struct history *h, struct recent *recent, uint32_t index, bool judge,
                   struct diag_departure *departure)
 {
     struct diag_op *op = &d->ops[index];
     uint64_t token = token_of(op), context = context_of(recent);
-    bool fresh, unknown, found = false;
+    bool fresh = false, unknown, found = false;
     uint32_t *known = diag_map_put(&h->known, token, &unknown);
     uint32_t *at = context ? diag_map_put(&h->contexts, context, &fresh) : NULL;
     h->predictions =
@@ -93,20 +129,17 @@ static bool learn(struct diag *d, struct history *h, struct recent *recent, uint
     }
     if (at && fresh) {
         *at = (uint32_t)h->count;
-        h->predictions[h->count++] = (struct prediction){token, index, 1};
-    } else if (at) {
+        h->predictions[h->count++] = (struct prediction){0};
+    }
+    if (at) {
         struct prediction *p = &h->predictions[*at];
-        if (p->next == token) {
-            p->seen++;
-            p->op = index;
-        } else {
+        struct prediction before = *p;
+        bool usual = follow(p, token, index);
+        if (judge && !usual && before.seen >= SEEN_MIN && before.nways <= WAYS) {
+            uint32_t best = most_usual(&before);
+            *departure = (struct diag_departure){index, before.ways[best].op, before.ways[best].seen};
             /* Something new altogether begins another phase of the program: no departure. */
-            bool telling = !unknown || same_call(op, &d->ops[p->op]);
-            if (p->next && p->seen >= SEEN_MIN && judge && telling) {
-                *departure = (struct diag_departure){.op = index, .expected = p->op, .seen = p->seen};
-                found = true;
-            }
-            p->next = 0;
+            found = !unknown || same_call(op, &d->ops[before.ways[best].op]);
         }
     }
     push(recent, token);
@@ -124,8 +157,11 @@ bool diag_departed(struct diag *d, uint32_t proc, struct diag_departure *departu
             continue;
         struct recent *mine = recent_of(recent, d->ops[i].op.thread);
         bool judge = !found && i + RECENT >= p->first + p->count;
-        if (mine && learn(d, &h, mine, i, judge, departure))
+        struct diag_departure what;
+        if (mine && learn(d, &h, mine, i, judge, &what)) {
+            *departure = what;
             found = true;
+        }
     }
     diag_map_free(&h.contexts);
     diag_map_free(&h.known);
@@ -150,7 +186,7 @@ void diag_evidence_departure(struct diag *d, struct rec_finding *f, const struct
         diag_printf(&t, " of ");
         diag_say_comm(&t, expected->member->comm);
     }
-    diag_printf(&t, " each of %u times before", departure->seen);
+    diag_printf(&t, " %u times before", departure->seen);
     if (t.data)
         diag_evidence(d, f, d->procs[op->proc].p, op->op.seq, op->op.enter_ns, "%s", t.data);
     free(t.data);

@@ -1,3 +1,4 @@
+#include "callsite/callsite.h"
 #include "inject.h"
 
 #include <errno.h>
@@ -95,5 +96,7 @@ void config_read(void)
     options.slots = (uint32_t)read_number("FREC_RING_SLOTS", REC_LIVE_DEFAULT_SLOTS, REC_LIVE_CHUNK_SLOTS,
                                           UINT32_C(1) << 24);
     options.tick_ns = (uint32_t)read_number("FREC_TICK_NS", 64, 1, 1000000);
+    options.pyframes =
+        (uint32_t)read_number("FREC_PYFRAMES", CALLSITE_DEFAULT_FRAMES, 0, REC_CALLSITE_MAX_FRAMES);
     options.stall_sec = (uint32_t)read_number("FREC_STALL_SEC", 30, 0, 86400);
 }

@@ -36,6 +36,7 @@ static struct {
     uint64_t next_heartbeat_ns;
     bool running;
     struct stacks *stacks;
+    bool maps_read; /* in this step */
     struct stall_watch stall;
     /* Of the thread that got a fatal signal; published by end.reason (release). */
     uint64_t crash_pc, crash_sp;
@@ -67,6 +68,16 @@ static void publish_status(const struct rec_drain_result *result)
     atomic_fetch_add_explicit(&header->file_lost, result->given_up, memory_order_relaxed);
 }
 
+/* Of a native call site. The mappings are read again in each step that meets a new one. */
+static bool locate(void *unused, uint64_t address, struct rec_source_frame *frame)
+{
+    (void)unused;
+    if (!self.maps_read)
+        stacks_read_maps(self.stacks);
+    self.maps_read = true;
+    return stacks_locate(self.stacks, address, &frame->file, &frame->offset);
+}
+
 static enum rec_code step(bool final, struct rec_drain_result *result)
 {
     struct rec_live_header *header = recorder.live.header;
@@ -75,6 +86,7 @@ static enum rec_code step(bool final, struct rec_drain_result *result)
     bool heartbeat = now >= self.next_heartbeat_ns;
     if (heartbeat)
         self.next_heartbeat_ns = now + HEARTBEAT_NS;
+    self.maps_read = false;
     enum rec_code code = rec_drain_step(self.drain, self.writer, now, heartbeat, final, result, NULL);
     /* Release: a claimer that reserves one of these finds a chunk whose owner is 0. */
     atomic_fetch_add_explicit(&free_chunks, result->freed_chunks, memory_order_release);
@@ -319,6 +331,7 @@ void drain_start(void)
     open_file(self.memory, &settings);
     self.drain = rec_drain_init((char *)self.memory + writer_bytes, &recorder.live);
     self.stacks = (struct stacks *)((char *)self.memory + writer_bytes + drain_bytes);
+    rec_drain_resolver(self.drain, locate, NULL);
     self.running = start_thread();
     if (!self.running)
         verbose("no thread for draining: the trace is written at exit only");

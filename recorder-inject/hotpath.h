@@ -62,7 +62,7 @@ static inline void op_open(struct thread *thread, struct call *call, unsigned ki
     slot_word(slot, 2, 0);
     slot_word(slot, 3, count);
     slot_word(slot, 4, seq);
-    slot_word(slot, 5, (uint64_t)comm.index | (uint64_t)stream << 16);
+    slot_word(slot, 5, (uint64_t)comm.index | (uint64_t)stream << 16 | (uint64_t)thread->callsite << 32);
     slot_word(slot, 6, (uint64_t)(uint32_t)peer | (uint64_t)thread->group << 32);
     slot_word(slot, 7, call->tail | (uint64_t)REC_RESULT_NONE << 24);
     call->enter = raw_now();

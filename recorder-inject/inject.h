@@ -34,6 +34,7 @@ struct options {
     char live_dir[REC_LIVE_PATH_BYTES]; /* absolute */
     uint64_t max_bytes;                 /* 0 = no limit */
     uint32_t slots, tick_ns, stall_sec;
+    uint32_t pyframes; /* of a call site; 0 = no call sites */
 };
 extern struct options options;
 
@@ -165,6 +166,7 @@ struct thread {
     struct rec_live_thread *entry;
     struct rec_live_chunk *chunk;
     union rec_live_slot *slots;
+    uint32_t callsite; /* of the call being made; 0 = none */
     uint64_t ordinal;
     uint32_t group_depth, group, groups, group_ops;
     uint32_t group_created; /* communicators whose creation ends with this group */

@@ -1,5 +1,6 @@
 /* Who this process is: the header of the trace and of the live region, as one JSON object. */
 #include "inject.h"
+#include "rec/callsite.h"
 #include "rec-version.h"
 
 #include <fcntl.h>
@@ -268,6 +269,23 @@ static void put_clock(struct json *json)
         clock_source_name());
 }
 
+/* Which lines of code are recorded with the calls: those of Python, return addresses, none. */
+static void put_callsites(struct json *json)
+{
+    const struct rec_callsite_header *sites = recorder.live.callsites;
+    if (!sites) {
+        put_text(json, "callsites", "off");
+        return;
+    }
+    uint32_t python = atomic_load_explicit(&sites->python, memory_order_acquire);
+    put_text(json, "callsites",
+             python == REC_CALLSITE_PYTHON_NONE || python == REC_CALLSITE_PYTHON_OFF ? "native" : "python");
+    if (python > REC_CALLSITE_PYTHON_PENDING)
+        put_text(json, "python", sites->python_version);
+    if (python == REC_CALLSITE_PYTHON_OFF)
+        put_text(json, "callsites_reason", sites->reason);
+}
+
 /* A part that may be long: left out as a whole when it does not fit. */
 static void put_or_leave(struct json *json, void (*part)(struct json *))
 {
@@ -303,6 +321,7 @@ size_t meta_write(char *out, size_t size)
     put_text(&json, "live", recorder.live_path);
     if (!recorder.live_is_file)
         put_text(&json, "live_error", "no file could be made in FREC_LIVE_DIR");
+    put_callsites(&json);
     put_text(&json, "recorder_version", REC_PROJECT_VERSION);
     put_number(&json, "start_ns", recorder.start_ns);
     put_number(&json, "max_mb", options.max_bytes >> 20);

@@ -162,7 +162,8 @@ static void fill(void *memory, const struct rec_live_config *layout)
  * get there makes the job fail. So one process takes a 64th of what is free, with a shorter ring, and
  * no file at all where even the shortest would take more than a 16th.
  */
-#define SHORTEST_RING 2048
+#define SHORTEST_RING      2048
+#define SMALLEST_CALLSITES (64u << 10)
 
 static bool fit(struct rec_live_config *layout, struct rec_live_header *scratch)
 {
@@ -170,8 +171,11 @@ static bool fit(struct rec_live_config *layout, struct rec_live_header *scratch)
     if (options.slots_chosen || statvfs(options.live_dir, &fs) != 0)
         return true;
     uint64_t available = (uint64_t)fs.f_bavail * fs.f_frsize;
-    while (rec_live_layout(layout, scratch) > available / 64 && layout->slots > SHORTEST_RING)
+    while (rec_live_layout(layout, scratch) > available / 64 && layout->slots > SHORTEST_RING) {
         layout->slots /= 2;
+        if (layout->callsite_bytes > SMALLEST_CALLSITES)
+            layout->callsite_bytes /= 2;
+    }
     errno = ENOSPC;
     return rec_live_layout(layout, scratch) <= available / 16;
 }
@@ -185,6 +189,7 @@ bool region_make(void)
         .streams = REC_LIVE_DEFAULT_STREAMS,
         .slots = options.slots,
         .tick_ns = options.tick_ns,
+        .callsite_bytes = options.pyframes ? REC_LIVE_DEFAULT_CALLSITE_BYTES : 0,
     };
     static struct rec_live_header scratch; /* only for the size; too big for a stack we do not know */
     recorder.live_path[0] = '\0';
@@ -196,6 +201,7 @@ bool region_make(void)
         verbose("%s: no live region there (%s); fr-top will not see this process", options.live_dir,
                 strerror(errno));
         layout.slots = options.slots;
+        layout.callsite_bytes = options.pyframes ? REC_LIVE_DEFAULT_CALLSITE_BYTES : 0;
         memory = mmap(NULL, rec_live_layout(&layout, &scratch), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED)

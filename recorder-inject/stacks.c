@@ -144,6 +144,16 @@ static uint32_t module_of(struct stacks *stacks, struct code_range *range)
     return module;
 }
 
+bool stacks_locate(struct stacks *stacks, uint64_t address, const char **path, uint64_t *offset)
+{
+    const struct code_range *range = find_range(stacks, address);
+    if (!range || !range->path)
+        return false;
+    *path = stacks->paths + range->path;
+    *offset = range->offset + (address - range->start);
+    return true;
+}
+
 static void set_frame(struct stacks *stacks, struct code_range *range, uint64_t address,
                       struct rec_frame *frame)
 {

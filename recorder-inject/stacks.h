@@ -42,6 +42,9 @@ struct stacks {
 /* Reads /proc/self/maps; forgets the modules of an earlier use. */
 void stacks_read_maps(struct stacks *stacks);
 
+/* The file that an address belongs to: its path and the offset in it; false when there is none. */
+bool stacks_locate(struct stacks *stacks, uint64_t address, const char **path, uint64_t *offset);
+
 /*
  * Frames from pc (0 = unknown) and from the words at sp upwards; at most STACKS_FRAMES. pcs, when
  * not NULL, takes the addresses themselves. Returns their number.

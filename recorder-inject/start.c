@@ -1,5 +1,7 @@
+#include "callsite/callsite.h"
 #include "inject.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,7 +25,25 @@ static void write_meta(void)
     atomic_store_explicit(&header->meta_bytes, (uint32_t)bytes, memory_order_release);
 }
 
-static bool start(void)
+static void *find_symbol(const char *name)
+{
+    return real_dlsym(RTLD_DEFAULT, name);
+}
+
+/* The first capture here, so that what became of Python is known when the metadata is written. */
+static void start_callsites(const struct callsite_symbols *symbols)
+{
+    struct callsite_config config = {
+        .memory = recorder.live.callsites,
+        .bytes = recorder.live.header->callsite_bytes,
+        .frames = options.pyframes,
+        .symbols = symbols,
+    };
+    if (config.memory && callsite_init(&config))
+        (void)callsite_capture(NULL);
+}
+
+static bool start(const struct callsite_symbols *symbols)
 {
     config_read();
     if (options.disable)
@@ -39,6 +59,7 @@ static bool start(void)
         return false;
     }
     atomic_store_explicit(&free_chunks, recorder.live.header->chunk_count, memory_order_relaxed);
+    start_callsites(symbols);
     write_meta();
     drain_start();
     fork_hooks_install();
@@ -54,12 +75,14 @@ bool recorder_start(void)
         return state == RECORDER_ON;
     /* Looked up now, for it takes the dynamic linker's locks: under ours it could wait for a thread
      * that loads a library, whose constructor calls NCCL and waits for us. */
+    struct callsite_symbols symbols;
     real_version(0);
     real_version(1);
+    callsite_find(&symbols, find_symbol);
     pthread_mutex_lock(&start_lock);
     state = atomic_load_explicit(&recorder.state, memory_order_relaxed);
     if (state == RECORDER_NEW) {
-        state = start() ? RECORDER_ON : RECORDER_OFF;
+        state = start(&symbols) ? RECORDER_ON : RECORDER_OFF;
         atomic_store_explicit(&recorder.state, state, memory_order_release);
     }
     pthread_mutex_unlock(&start_lock);
@@ -73,6 +96,7 @@ void recorder_forget(void)
     slow_lock_forget();
     if (!on)
         return;
+    callsite_stop();
     crash_hooks_forget();
     drain_forget();
     threads_forget();

@@ -5,7 +5,27 @@
  */
 #include "calls.h"
 
+#include "callsite/callsite.h"
+
 enum { NONE = -1 };
+
+/* Which calls are recorded with their line of code: those that ranks wait for each other in. */
+#define SITE_COLL(...)          true
+#define SITE_P2P(...)           true
+#define SITE_RMA(...)           true
+#define SITE_CALL(...)          false
+#define SITE_TEARDOWN(...)      true
+#define SITE_INIT(...)          true
+#define SITE_INIT_ALL(...)      true
+#define SITE_SPLIT(...)         true
+#define SITE_SHRINK(...)        true
+#define SITE_GROW(...)          true
+#define SITE_RELEASE(...)       true
+#define SITE_ASYNC_ERROR(...)   false
+#define SITE_GROUP_START()      false
+#define SITE_GROUP_END(...)     (thread->group_depth <= 1)
+#define SITE_REDOP_CREATE(...)  false
+#define SITE_REDOP_DESTROY(...) false
 
 #define OPEN_COLL(kind, count, datatype, redop, root, comm, stream)                                          \
     struct call call;                                                                                        \
@@ -97,6 +117,7 @@ enum { NONE = -1 };
         struct thread *thread = &self_thread;                                                                \
         if (unlikely(!call_admit(thread, __builtin_return_address(0))))                                      \
             return real args;                                                                                \
+        thread->callsite = SITE_##role ? callsite_capture(__builtin_return_address(0)) : 0;                  \
         OPEN_##role;                                                                                         \
         ncclResult_t result = real args;                                                                     \
         CLOSE_##role;                                                                                        \

@@ -378,7 +378,7 @@ bool callsite_init(const struct callsite_config *config)
         state.config.misses_per_second = DEFAULT_MISSES_PER_SECOND;
     state.frames = config->frames < REC_CALLSITE_MAX_FRAMES ? config->frames : REC_CALLSITE_MAX_FRAMES;
     unsigned mode = MODE_NATIVE;
-    if (state.frames > 0 && py_find(&state.api, config->lookup)) {
+    if (state.frames > 0 && config->symbols != NULL && py_take(&state.api, config->symbols)) {
         mode = MODE_PENDING;
         atomic_store_explicit(&state.store.header->python, REC_CALLSITE_PYTHON_PENDING, memory_order_relaxed);
     }

@@ -57,15 +57,26 @@ struct callsite_config {
     unsigned frames; /* Python frames per stack, hidden ones included; at most REC_CALLSITE_MAX_FRAMES, 0 = no
                         Python */
     unsigned misses_per_second; /* slow paths allowed; 0 = 1,000. One takes some 20 µs, more if all is new */
-    /* Finds a symbol of the process, NULL if there is none: dlsym(RTLD_DEFAULT, name). */
-    void *(*lookup)(const char *name);
+    const struct callsite_symbols *symbols; /* NULL = no Python; read by callsite_init only */
 };
+
+/* Of the interpreter, as found. */
+struct callsite_symbols {
+    void *found[16];
+};
+
+/*
+ * Looks for Python. lookup finds a symbol of the process, NULL if there is none:
+ * dlsym(RTLD_DEFAULT, name). Apart from callsite_init, so that it can be done under no lock of
+ * the caller: the dynamic linker has locks of its own.
+ */
+void callsite_find(struct callsite_symbols *symbols, void *(*lookup)(const char *name));
 
 /*
  * Starts capturing into config->memory. Returns false when the memory is too small. Called
  * by one thread while no other captures: at start, and in the child of a fork with new
- * memory (the parent's is shared). Looks for Python here, once: an interpreter that is
- * loaded later is not seen.
+ * memory (the parent's is shared). An interpreter that is loaded after callsite_find is not
+ * seen.
  */
 bool callsite_init(const struct callsite_config *config);
 

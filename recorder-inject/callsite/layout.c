@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "callsite.h"
 #include "layouts.h"
 
 static const struct {
@@ -63,38 +64,47 @@ bool py_poke(uintptr_t address, const void *from, size_t bytes)
     return process_vm_writev(self(), &local, 1, &remote, 1, 0) == (ssize_t)bytes;
 }
 
-bool py_find(struct py_api *api, void *(*lookup)(const char *name))
+static const struct {
+    const char *name, *since_3_13; /* where it has been renamed */
+    size_t member;
+} symbols_wanted[] = {
+    {"Py_IsInitialized", NULL, offsetof(struct py_api, is_initialized)}, /* first: is this Python at all? */
+    {"_PyRuntime", NULL, offsetof(struct py_api, runtime)},
+    {"PyGILState_GetThisThreadState", NULL, offsetof(struct py_api, this_thread_state)},
+    {"Py_GetVersion", NULL, offsetof(struct py_api, get_version)},
+    {"PyInterpreterState_Head", NULL, offsetof(struct py_api, interpreter_head)},
+    {"PyInterpreterState_Next", NULL, offsetof(struct py_api, interpreter_next)},
+    {"_Py_HashBytes", NULL, offsetof(struct py_api, hash_bytes)},
+    {"PyCode_Addr2Line", NULL, offsetof(struct py_api, addr_to_line)},
+    {"PyEval_GetFrame", NULL, offsetof(struct py_api, current_frame)},
+    {"PyFrame_GetLineNumber", NULL, offsetof(struct py_api, frame_line)},
+    {"PyGC_Disable", NULL, offsetof(struct py_api, gc_disable)},
+    {"PyGC_Enable", NULL, offsetof(struct py_api, gc_enable)},
+    {"_PyThreadState_UncheckedGet", "PyThreadState_GetUnchecked",
+     offsetof(struct py_api, thread_state_unchecked)},
+    {"PyCode_Type", NULL, offsetof(struct py_api, code_type)},
+    {"PyUnicode_Type", NULL, offsetof(struct py_api, str_type)},
+    {"PyBytes_Type", NULL, offsetof(struct py_api, bytes_type)},
+};
+#define SYMBOLS_WANTED (sizeof(symbols_wanted) / sizeof(symbols_wanted[0]))
+_Static_assert(SYMBOLS_WANTED <= sizeof(((struct callsite_symbols *)0)->found) / sizeof(void *),
+               "the caller's memory holds them");
+
+void callsite_find(struct callsite_symbols *symbols, void *(*lookup)(const char *name))
+{
+    *symbols = (struct callsite_symbols){0};
+    for (size_t i = 0; i < SYMBOLS_WANTED && (i == 0 || symbols->found[0]); i++) {
+        symbols->found[i] = lookup(symbols_wanted[i].name);
+        if (symbols->found[i] == NULL && symbols_wanted[i].since_3_13 != NULL)
+            symbols->found[i] = lookup(symbols_wanted[i].since_3_13);
+    }
+}
+
+bool py_take(struct py_api *api, const struct callsite_symbols *symbols)
 {
     atomic_store_explicit(&own_pid, getpid(), memory_order_relaxed);
-    *api = (struct py_api){.runtime = lookup("_PyRuntime")};
-    const struct {
-        const char *name;
-        void *function;
-    } functions[] = {
-        {"Py_IsInitialized", &api->is_initialized},
-        {"PyGILState_GetThisThreadState", &api->this_thread_state},
-        {"Py_GetVersion", &api->get_version},
-        {"PyInterpreterState_Head", &api->interpreter_head},
-        {"PyInterpreterState_Next", &api->interpreter_next},
-        {"_Py_HashBytes", &api->hash_bytes},
-        {"PyCode_Addr2Line", &api->addr_to_line},
-        {"PyEval_GetFrame", &api->current_frame},
-        {"PyFrame_GetLineNumber", &api->frame_line},
-        {"PyGC_Disable", &api->gc_disable},
-        {"PyGC_Enable", &api->gc_enable},
-        {"_PyThreadState_UncheckedGet", &api->thread_state_unchecked},
-        {"PyCode_Type", &api->code_type},
-        {"PyUnicode_Type", &api->str_type},
-        {"PyBytes_Type", &api->bytes_type},
-    };
-    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
-        void *symbol = lookup(functions[i].name);
-        memcpy(functions[i].function, &symbol, sizeof(symbol));
-    }
-    if (api->thread_state_unchecked == NULL) { /* its public name since 3.13 */
-        void *symbol = lookup("PyThreadState_GetUnchecked");
-        memcpy(&api->thread_state_unchecked, &symbol, sizeof(symbol));
-    }
+    for (size_t i = 0; i < SYMBOLS_WANTED; i++)
+        memcpy((char *)api + symbols_wanted[i].member, &symbols->found[i], sizeof(void *));
     return api->is_initialized != NULL && api->this_thread_state != NULL && api->get_version != NULL &&
            api->interpreter_head != NULL && api->interpreter_next != NULL && api->code_type != 0 &&
            api->str_type != 0 && api->bytes_type != 0;

@@ -78,7 +78,8 @@ struct py_api {
 };
 
 /* Fills *api. False when the process has no CPython. */
-bool py_find(struct py_api *api, void *(*lookup)(const char *name));
+struct callsite_symbols;
+bool py_take(struct py_api *api, const struct callsite_symbols *symbols);
 
 /*
  * Chooses the layout for the running version. On failure returns false and a reason, which
@@ -90,7 +91,7 @@ bool py_choose_layout(const struct py_api *api, struct py_layout *layout, char v
 /*
  * Copy memory of this process; false where it cannot be accessed. Addresses may be any numbers: never
  * fault. py_peekv gathers count pieces of together bytes. The process is the one that
- * called py_find last: to be called again after a fork.
+ * called py_take last: to be called again after a fork.
  */
 bool py_peek(uintptr_t address, void *to, size_t bytes);
 bool py_peekv(struct iovec *from, unsigned count, void *to, size_t bytes);

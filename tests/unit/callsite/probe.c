@@ -93,8 +93,13 @@ int probe_init(unsigned bytes, unsigned frames, const char *lie)
     if (memory == NULL)
         return 0;
     memset(memory, 0, bytes);
-    struct callsite_config config = {
-        .memory = memory, .bytes = bytes, .frames = frames, .misses_per_second = 1u << 30, .lookup = lookup};
+    struct callsite_symbols symbols;
+    callsite_find(&symbols, lookup);
+    struct callsite_config config = {.memory = memory,
+                                     .bytes = bytes,
+                                     .frames = frames,
+                                     .misses_per_second = 1u << 30,
+                                     .symbols = &symbols};
     return callsite_init(&config);
 }
 

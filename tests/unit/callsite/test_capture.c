@@ -39,12 +39,6 @@ static const struct rec_callsite_header *header(void)
     return memory;
 }
 
-static void *no_symbols(const char *name)
-{
-    (void)name;
-    return NULL;
-}
-
 static struct rec_callsite_site site_of(uint32_t id)
 {
     struct rec_callsite_reader reader;
@@ -82,11 +76,8 @@ static void native_threads(void **unused)
     (void)unused;
     static uint32_t numbers[THREADS][ADDRESSES];
     pthread_t threads[THREADS];
-    struct callsite_config config = {.memory = zeroed(),
-                                     .bytes = BYTES,
-                                     .frames = 16,
-                                     .misses_per_second = 1u << 30,
-                                     .lookup = no_symbols};
+    struct callsite_config config = {
+        .memory = zeroed(), .bytes = BYTES, .frames = 16, .misses_per_second = 1u << 30};
     assert_true(callsite_init(&config));
     assert_int_equal(callsite_capture(NULL), 0);
     for (unsigned i = 0; i < THREADS; i++)
@@ -116,7 +107,7 @@ static void rate(void **unused)
 {
     (void)unused;
     struct callsite_config config = {
-        .memory = zeroed(), .bytes = BYTES, .frames = 16, .misses_per_second = 50, .lookup = no_symbols};
+        .memory = zeroed(), .bytes = BYTES, .frames = 16, .misses_per_second = 50};
     assert_true(callsite_init(&config));
     unsigned given = 0;
     for (uintptr_t i = 0; i < 1000; i++)
@@ -129,8 +120,7 @@ static void rate(void **unused)
 static void too_small(void **unused)
 {
     (void)unused;
-    struct callsite_config config = {
-        .memory = zeroed(), .bytes = CALLSITE_MIN_BYTES - 1, .frames = 16, .lookup = no_symbols};
+    struct callsite_config config = {.memory = zeroed(), .bytes = CALLSITE_MIN_BYTES - 1, .frames = 16};
     assert_false(callsite_init(&config));
     assert_int_equal(callsite_capture(address(1)), 0);
 }
@@ -280,6 +270,13 @@ static void *find(const char *name)
     return NULL;
 }
 
+static const struct callsite_symbols *symbols(void)
+{
+    static struct callsite_symbols found;
+    callsite_find(&found, find);
+    return &found;
+}
+
 static struct text make_text(const char *string)
 {
     struct text text = {.object = {1, &str_type}, .length = (int64_t)strlen(string), .hash = -1};
@@ -315,8 +312,11 @@ static void make_python(void)
 
 static void start(unsigned frames)
 {
-    struct callsite_config config = {
-        .memory = zeroed(), .bytes = BYTES, .frames = frames, .misses_per_second = 1u << 30, .lookup = find};
+    struct callsite_config config = {.memory = zeroed(),
+                                     .bytes = BYTES,
+                                     .frames = frames,
+                                     .misses_per_second = 1u << 30,
+                                     .symbols = symbols()};
     assert_true(callsite_init(&config));
 }
 
@@ -390,7 +390,7 @@ static void any_layout(void **unused)
     make_python();
     struct py_api api;
     struct py_layout other = py_3_11;
-    assert_true(py_find(&api, find));
+    assert_true(py_take(&api, symbols()));
     other.unused = 1;
     key_function *known = key_choose(&py_3_11), *any = key_choose(&other);
     assert_true(known != any);

@@ -94,6 +94,21 @@ static void stall_fields(const struct rec_stall *stall)
     printf("]");
 }
 
+static void callsite_fields(const struct rec_callsite_def *def)
+{
+    U64("id", def->id);
+    U64("kind", def->kind);
+    printf(", \"frames\": [");
+    for (uint32_t i = 0; i < def->nframes; i++) {
+        const struct rec_source_frame *frame = &def->frames[i];
+        printf("%s{\"line\": %" PRIu32 ", \"offset\": %" PRIu64, i ? ", " : "", frame->line, frame->offset);
+        text("file", frame->file);
+        text("function", frame->function);
+        printf("}");
+    }
+    printf("]");
+}
+
 static void print_event(const struct rec_event *event)
 {
     static const char *const names[] = {
@@ -109,9 +124,10 @@ static void print_event(const struct rec_event *event)
         [REC_EV_LOSS] = "loss",
         [REC_EV_STALL] = "stall",
         [REC_EV_END] = "end",
+        [REC_EV_CALLSITE] = "callsite",
     };
     printf("{\"event\": \"%s\"", names[event->type]);
-    if (event->type >= REC_EV_OPEN)
+    if (event->type >= REC_EV_OPEN && event->type <= REC_EV_END)
         U64("time_ns", event->time_ns);
     switch (event->type) {
     case REC_EV_COMM:
@@ -164,6 +180,9 @@ static void print_event(const struct rec_event *event)
         U64("prefix", event->u.checkpoint.prefix);
         break;
     case REC_EV_HEARTBEAT:
+        break;
+    case REC_EV_CALLSITE:
+        callsite_fields(&event->u.callsite);
         break;
     case REC_EV_LOSS:
         U64("thread", event->u.loss.thread);

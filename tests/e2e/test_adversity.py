@@ -58,8 +58,9 @@ def test_full_disk(plain):
         harness.remove_live(recording)
         assert recorded() < counted, "the disk was not full"
         _, document = recording.analyze()
+        # A disk that stays full may keep even the note of the loss out; then the file has no end.
         assert document["verdict"]["type"] in ("healthy", "inconclusive", "trace_missing")
-        assert document["input"]["dropped_ops"] > 0
+        assert document["verdict"]["type"] != "healthy" or document["input"]["dropped_ops"] > 0
 
 
 @root_only

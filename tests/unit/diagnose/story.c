@@ -482,11 +482,27 @@ static void do_line(const struct line *line)
     }
 }
 
-/* "repeat N" before a line repeats it. Lines end with a newline or ";". */
+static void tell_all(struct stage *stage, const char *text, const char *separators);
+
+/* "loop N ( LINE, LINE … )": like repeat, for several lines. */
+static bool tell_loop(struct stage *stage, const char *text)
+{
+    int times = 0;
+    char body[2048];
+    if (sscanf(text, " loop %d ( %2047[^)]", &times, body) != 2)
+        return false;
+    for (int i = 0; i < times; i++)
+        tell_all(stage, body, ",");
+    return true;
+}
+
+/* "repeat N" before a line repeats it. */
 static void tell_line(struct stage *stage, char *text)
 {
     struct line line = {.stage = stage};
     char *save = NULL;
+    if (tell_loop(stage, text))
+        return;
     for (char *word = strtok_r(text, " \t", &save); word && line.nwords < 16;
          word = strtok_r(NULL, " \t", &save))
         line.words[line.nwords++] = word;
@@ -505,6 +521,15 @@ static void tell_line(struct stage *stage, char *text)
     }
 }
 
+static void tell_all(struct stage *stage, const char *text, const char *separators)
+{
+    char *copy = strdup(text), *save = NULL;
+    assert_non_null(copy);
+    for (char *line = strtok_r(copy, separators, &save); line; line = strtok_r(NULL, separators, &save))
+        tell_line(stage, line);
+    free(copy);
+}
+
 void story_tell(struct story *story, int nranks, const char *text)
 {
     struct stage *stage = calloc(1, sizeof *stage);
@@ -515,11 +540,7 @@ void story_tell(struct story *story, int nranks, const char *text)
     stage->now = START + 1000 * MS;
     for (int i = 0; i < nranks; i++)
         open_trace(stage, i, story->dir);
-    char *copy = strdup(text), *save = NULL;
-    assert_non_null(copy);
-    for (char *line = strtok_r(copy, "\n;", &save); line; line = strtok_r(NULL, "\n;", &save))
-        tell_line(stage, line);
-    free(copy);
+    tell_all(stage, text, "\n;");
     uint64_t end = stage->now;
     for (int i = 0; i < nranks; i++)
         close_trace(stage, i);

@@ -2,7 +2,7 @@
  * Traces from a story: a few lines say what each rank of a small job did, the writer turns
  * it into .frec files, job loading and diagnosis read them back.
  *
- * A line is RANKS VERB ARGUMENT…; RANKS is a list (0-2,5), * for all, or * with exceptions
+ * A line is [repeat N] RANKS VERB ARGUMENT…; RANKS is a list (0-2,5), * for all, or * with exceptions
  * (*-3). Each line happens 1 ms after the one before. Verbs:
  *
  *   init C [of LIST] [nranks N]   joins communicator C; a call that never returns when "of" names
@@ -15,6 +15,7 @@
  *   capture … before an op: captured into a graph
  *   destroy|finalize|abort C          in finalize|destroy C   for ever inside
  *   async C RESULT                    an asynchronous error is reported
+ *   loop N ( LINE, LINE … )           all of it N times; rank lists inside may have no commas
  *   wait MS                           time passes (for all)
  *   lose | record                     records are lost from here, kept again
  *   exit STATUS    dies SIGNAL    stops   (no sign of life from here)

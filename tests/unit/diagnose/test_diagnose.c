@@ -304,6 +304,73 @@ static void lost_evidence(void **state)
     CHECK(table);
 }
 
+#define TWO_BY_TWO                                                                                           \
+    "* init w\n 0-1 init t0\n 2-3 init t1\n 0,2 init d0\n 1,3 init d1\n"                                     \
+    "loop 12 ( 0-1 ar t0 64, 2-3 ar t1 64, 0-1 ar t0 32, 2-3 ar t1 32, 0 ar d0 512, 2 ar d0 512,"            \
+    " 1 ar d1 512, 3 ar d1 512, * ar w 1 )\n"
+
+/* Loops, and one rank that leaves its own. */
+static void history(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"skips an op that only two share", 4,
+         TWO_BY_TWO "0-1 ar t0 64\n 2-3 ar t1 64\n 0 ar t0 32\n 2-3 ar t1 32\n 1 ar d1 512\n 3 ar d1 512\n"
+                    "1-3 ar w 1\n 2 ar d0 512\n" HANG,
+         "rank_not_joined", "1", "0,2-3"},
+        {"count differs, one against one", 4, TWO_BY_TWO "0-1 ar t0 64\n 2 ar t1 64\n 3 ar t1 640\n" HANG,
+         "signature_mismatch", "3", "0-2"},
+        {"another call, one against one", 4, TWO_BY_TWO "0-1 ar t0 64\n 2 ar t1 64\n 3 ar t1 32\n" HANG,
+         "op_mismatch", "3", "0-2"},
+        {"exchanges two communicators", 4,
+         TWO_BY_TWO "0-1 ar t0 64\n 2-3 ar t1 64\n 0-1 ar t0 32\n 2-3 ar t1 32\n 0 ar w 1\n 0 ar d0 512\n"
+                    "2 ar d0 512\n 2 ar w 1\n 1 ar d1 512\n 3 ar d1 512\n 1 ar w 1\n 3 ar w 1\n" HANG,
+         "order_inversion", "0", "1-3"},
+        {"a message left out in a pipeline", 3,
+         "* init w\n loop 12 ( 0 send w 1 10, 1 recv w 0 10, 1 send w 2 10, 2 recv w 1 10, 2 send w 1 20,"
+         " 1 recv w 2 20, 1 send w 0 20, 0 recv w 1 20, * ar w 3 )\n 0 send w 1 10\n 1 send w 2 10\n 2 recv "
+         "w 1 10\n"
+         "2 send w 1 20\n 1 recv w 2 20\n 1 send w 0 20\n" HANG,
+         "p2p_unmatched", "1", "0,2"},
+        {"a new phase is no departure", 4,
+         "* init w\n 0-1 init s0\n 2-3 init s1\n 0,2 init p0\n 1,3 init p1\n"
+         "loop 20 ( * ar w 1, 0-1 ar s0 5, 2-3 ar s1 5, 0 send p0 1 9, 2 recv p0 0 9, 1 send p1 1 9, 3 recv "
+         "p1 0 9 )\n"
+         "* ar w 1\n 0-1 ar s0 5\n 2-3 ar s1 5\n 0-1 ar w 8\n 2 recv p0 0 9\n 3 recv p1 0 9\n" HANG,
+         "rank_not_joined", "2-3", "0-1"},
+    };
+    CHECK(table);
+}
+
+static void one_slow_rank(void **state)
+{
+    (void)state;
+    struct story story;
+    story_tell(&story, 4, "* init w\n loop 60 ( *-2 ar w 9, * wait 30, 2 ar w 9, * wait 5 )\n * exit 0");
+    assert_string_equal(rec_verdict_type_name(story.verdict->findings[0].type), "healthy");
+    assert_int_equal(story.verdict->nfindings, 2);
+    assert_string_equal(rec_verdict_type_name(story.verdict->findings[1].type), "straggler");
+    assert_int_equal(story.verdict->findings[1].nculprits, 1);
+    assert_int_equal(story.verdict->findings[1].culprits[0], 2);
+    assert_int_equal(story.verdict->status, REC_STATUS_HEALTHY);
+    story_end(&story);
+}
+
+static void capture(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"one captures, the other runs", 2,
+         "* init w\n repeat 5 * ar w 9\n 0 capture\n 0 ar w 9\n 1 ar w 9\n" HANG, "capture_mismatch", "0-1",
+         ""},
+        {"one of four captures", 4, "* init w\n repeat 5 * ar w 9\n 3 capture\n * ar w 9\n" HANG,
+         "capture_mismatch", "3", "0-2"},
+        {"all capture", 2, "* init w\n repeat 5 * ar w 9\n * capture\n * ar w 9\n * exit 0", "healthy", "",
+         "*"},
+    };
+    CHECK(table);
+}
+
 static void clocks(void **state)
 {
     (void)state;
@@ -352,7 +419,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signatures),    cmocka_unit_test(order),    cmocka_unit_test(missing),
         cmocka_unit_test(creation),      cmocka_unit_test(messages), cmocka_unit_test(circles),
-        cmocka_unit_test(lost_evidence), cmocka_unit_test(clocks),   cmocka_unit_test(wording),
+        cmocka_unit_test(lost_evidence), cmocka_unit_test(clocks),   cmocka_unit_test(history),
+        cmocka_unit_test(one_slow_rank), cmocka_unit_test(capture),  cmocka_unit_test(wording),
         cmocka_unit_test(folds_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -358,6 +358,11 @@ void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct diag_
 /* Findings from the wait-for graph. */
 void diag_classify(struct diag *d);
 
+/* ---- straggler.c ---- */
+
+/* Advice about ranks that slow the others down. */
+void diag_stragglers(struct diag *d);
+
 /* ---- finding.c ---- */
 
 /* Consequences name their ranks as victims, never as culprits. */

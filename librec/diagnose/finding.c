@@ -171,7 +171,7 @@ void diag_say_proc(struct diag_text *t, const struct rec_process *p)
 
 void diag_say_ranks(struct diag_text *t, const int32_t *ranks, size_t count)
 {
-    char folded[160];
+    char folded[72];
     if (!count) {
         diag_printf(t, "no rank");
         return;
@@ -259,7 +259,9 @@ void diag_say_time(struct diag_text *t, uint64_t ns)
 
 void diag_say_seconds(struct diag_text *t, uint64_t ns)
 {
-    if (ns < 120 * NS_PER_S)
+    if (ns < NS_PER_S)
+        diag_printf(t, "%.1f ms", (double)ns / 1e6);
+    else if (ns < 120 * NS_PER_S)
         diag_printf(t, "%.1f s", (double)ns / 1e9);
     else
         diag_printf(t, "%" PRIu64 " min", ns / NS_PER_S / 60);

@@ -370,7 +370,7 @@ static bool done_by_itself(const struct diag *d, const struct diag_op *op)
     unsigned flags = rec_kind_flags(op->op.kind);
     if (op->match == DIAG_NONE || captured(op))
         return true;
-    if (op->op.state == REC_STATE_COMPLETED)
+    if ((flags & REC_KF_STREAM) && op->op.state == REC_STATE_COMPLETED)
         return true;
     if (flags & REC_KF_CREATE) {
         const struct diag_unit *unit = &d->units[op->unit];

@@ -235,6 +235,8 @@ static enum rec_code run(struct diag *d)
     size_t nmissing = missing_ranks(d, &missing);
     bool healthy = !any_fault(d) && report_rest(d, missing, nmissing);
     report_missing(d, missing, nmissing, healthy);
+    if (healthy)
+        diag_stragglers(d);
     free(missing);
     return REC_OK;
 }

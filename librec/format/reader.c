@@ -114,7 +114,6 @@ static enum rec_code start(struct rec_reader *r, struct rec_error *err)
 {
     struct rec_scan_state *scan = &r->scan;
     rec_crc_init(&scan->crc);
-    rec_decoder_init(&r->decoder);
     scan->resync_budget = RESYNC_FACTOR * (scan->source.size + SALVAGE_BYTES);
     r->zstd = ZSTD_createDCtx();
     if (!r->zstd)
@@ -147,7 +146,7 @@ static struct rec_reader *allocate(const char *path)
     if (!r)
         return NULL;
     memset(r, 0, offsetof(struct rec_reader, decoder));
-    r->decoder.arena = NULL;
+    rec_decoder_init(&r->decoder);
     r->scan.source.fd = -1;
     r->path = strdup(path ? path : "");
     if (!r->path) {

@@ -1,0 +1,316 @@
+/* One process, and one of its calls: everything that is known, with the stacks. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fr-analyze/tui/browser.h"
+
+struct rank_view {
+    struct lines lines;
+    struct seek seek; /* CALL: the record of the call */
+    bool seeking, found;
+    struct rec_op op;
+};
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static void add_frames(struct browser *b, struct lines *lines, const char *const *modules, uint32_t nmodules,
+                       const struct rec_frame *frames, uint32_t nframes)
+{
+    for (uint32_t i = 0; i < nframes; i++) {
+        char name[256] = "";
+        if (frames[i].module >= nmodules) {
+            lines_add(lines, TUI_DIM, 8, NULL, "    #%u 0x%llx", i, (unsigned long long)frames[i].offset);
+            continue;
+        }
+        const char *module = modules[frames[i].module];
+        if (b->symbolizer != NULL &&
+            rec_symbolize(b->symbolizer, module, frames[i].offset, name, sizeof name))
+            lines_add(lines, TUI_NORMAL, 8, NULL, "    #%u %s (%s)", i, name, base_name(module));
+        else
+            lines_add(lines, TUI_NORMAL, 8, NULL, "    #%u %s+0x%llx", i, base_name(module),
+                      (unsigned long long)frames[i].offset);
+    }
+}
+
+static void add_stacks(struct browser *b, struct lines *lines, const struct rec_process *p)
+{
+    char clock[24];
+    const struct rec_stall *stall = &p->stall;
+    if (stall->why != 0) {
+        word_clock(clock, sizeof clock, p->stall_ns, 3);
+        lines_add(lines, TUI_BOLD, 0, NULL, "Stacks of the stall seen at %s UTC", clock);
+        for (uint32_t i = 0; i < stall->nthreads; i++) {
+            const struct rec_stall_thread *t = &stall->threads[i];
+            lines_add(lines, TUI_ACCENT, 4, NULL, "  thread %d \"%s\" %c%s%s", t->tid, t->name, t->state,
+                      t->where[0] != '\0' ? ", in " : "", t->where);
+            add_frames(b, lines, stall->modules, stall->nmodules, t->frames, t->nframes);
+        }
+    }
+    if (p->end.nframes > 0) {
+        lines_add(lines, TUI_BOLD, 0, NULL, "Stack of the crash, thread %d, address 0x%llx", p->end.tid,
+                  (unsigned long long)p->end.fault);
+        add_frames(b, lines, p->end.modules, p->end.nmodules, p->end.frames, p->end.nframes);
+    }
+}
+
+static void add_calls(struct lines *lines, const struct rec_process *p)
+{
+    char op[128], span[24], comm[64];
+    lines_add(lines, TUI_BOLD, 0, NULL, "Inside NCCL at the end: %u", p->nopen);
+    for (uint32_t i = 0; i < p->nopen; i++) {
+        const struct rec_op *o = &p->open[i];
+        const struct rec_member *member = rec_process_member(p, o->comm);
+        struct place to = browse_op_place(p, o);
+        word_op(op, sizeof op, o);
+        word_comm(comm, sizeof comm, member != NULL ? member->comm : NULL);
+        word_span(span, sizeof span, p->last_ns > o->enter_ns ? p->last_ns - o->enter_ns : 0);
+        lines_add(lines, TUI_WARN, 4, to.view == VIEW_OP ? &to : NULL,
+                  "  %s, op %llu of %s, for %s, thread %u", op, (unsigned long long)o->seq, comm, span,
+                  o->thread);
+    }
+    lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
+}
+
+static void add_members(struct browser *b, struct lines *lines, const struct rec_process *p)
+{
+    lines_add(lines, TUI_BOLD, 0, NULL, "Communicators: %u", p->nmembers);
+    if (p->nmembers > 0)
+        lines_add(lines, TUI_DIM, 0, NULL, "  %-14s %11s %9s %9s %6s  %s", "COMM", "COMM RANK", "ENTERED",
+                  "RETURNED", "BEHIND", "LAST OP");
+    for (uint32_t i = 0; i < p->nmembers; i++) {
+        const struct rec_member *m = p->members[i];
+        struct place to = browse_op_place(p, &m->last_op);
+        char name[64], at[32] = "?", op[128] = "-";
+        uint64_t behind = b->data.figures[m->comm->index].front - m->next_seq;
+        if (m->last_op.kind == REC_NONE || to.view != VIEW_OP) {
+            to.view = VIEW_COMM;
+            to.comm = m->comm;
+        } else {
+            word_op(op, sizeof op, &m->last_op);
+        }
+        word_comm(name, sizeof name, m->comm);
+        if (m->comm_rank != REC_ID_NONE)
+            snprintf(at, sizeof at, "%u of %u", m->comm_rank, m->comm->nranks);
+        lines_add(lines, behind > 0 ? TUI_WARN : TUI_NORMAL, 4, &to, "  %-14.14s %11s %9llu %9llu %6llu  %s",
+                  name, at, (unsigned long long)m->next_seq, (unsigned long long)m->finished,
+                  (unsigned long long)behind, op);
+    }
+    lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
+}
+
+static void add_process(struct lines *lines, const struct rec_process *p)
+{
+    char start[24], last[24], call[24];
+    word_clock(start, sizeof start, p->start_ns, 3);
+    word_clock(last, sizeof last, p->last_ns, 3);
+    word_clock(call, sizeof call, p->last_call_ns, 3);
+    lines_add(lines, TUI_NORMAL, 2, NULL, "Program:  %s", p->exe);
+    lines_add(lines, TUI_NORMAL, 2, NULL, "Started %s, last NCCL call %s, last sign of life %s (UTC)", start,
+              call, last);
+    lines_add(lines, p->dropped_ops > 0 ? TUI_WARN : TUI_NORMAL, 2, NULL,
+              "Calls: %llu on record, %llu without a record%s%s", (unsigned long long)p->ops,
+              (unsigned long long)p->dropped_ops, p->rotated ? ", old ones rotated away" : "",
+              p->damaged ? ", file damaged" : "");
+    if (p->path != NULL)
+        lines_add(lines, TUI_NORMAL, 2, NULL, "Trace:    %s", p->path);
+    lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
+}
+
+static bool init_as(struct browser *b, enum view_id id)
+{
+    struct rank_view *v = calloc(1, sizeof *v);
+    b->state[id] = v;
+    return v != NULL && (b->tables[id] = tui_table_new(lines_columns, 2, &lines_source, &v->lines)) != NULL;
+}
+
+static void fini_as(struct browser *b, enum view_id id)
+{
+    struct rank_view *v = b->state[id];
+    if (v == NULL)
+        return;
+    seek_stop(&v->seek);
+    lines_clear(&v->lines);
+    free(v);
+}
+
+static bool init_rank(struct browser *b)
+{
+    return init_as(b, VIEW_RANK);
+}
+
+static void fini_rank(struct browser *b)
+{
+    fini_as(b, VIEW_RANK);
+}
+
+static bool show_rank(struct browser *b, const struct place *place)
+{
+    struct rank_view *v = b->state[VIEW_RANK];
+    lines_clear(&v->lines);
+    v->lines.width = b->width - 1;
+    const struct rec_process *p = b->data.processes[place->process];
+    add_process(&v->lines, p);
+    add_calls(&v->lines, p);
+    add_members(b, &v->lines, p);
+    add_stacks(b, &v->lines, p);
+    tui_table_sort(b->tables[VIEW_RANK], 1, false);
+    return !v->lines.oom;
+}
+
+static void about_rank(struct browser *b, char *text, size_t size, enum tui_style *style)
+{
+    const struct rank_figures *rank = &b->data.ranks[b->data.rank_of[b->here.process]];
+    const struct rec_process *p = b->data.processes[b->here.process];
+    char end[32], state[24];
+    word_end(end, sizeof end, p);
+    word_state(state, sizeof state, &b->data, rank);
+    *style = style_role(rank->role);
+    snprintf(text, size, "rank %d on %s, pid %d: %s, end: %s%s%s", p->rank, p->host, p->pid, state, end,
+             rank->role != ROLE_NONE ? ", verdict: " : "", word_role(rank->role));
+}
+
+static bool target_of(struct browser *b, struct place *to)
+{
+    struct rank_view *v = b->state[b->here.view];
+    return lines_target(&v->lines, tui_table_selected(b->tables[b->here.view]), to);
+}
+
+/* ---- one call ---- */
+
+static bool init_call(struct browser *b)
+{
+    return init_as(b, VIEW_CALL);
+}
+
+static void fini_call(struct browser *b)
+{
+    fini_as(b, VIEW_CALL);
+}
+
+static void found_call(void *context, const struct rec_op *op)
+{
+    struct rank_view *v = context;
+    v->found = op != NULL;
+    if (op != NULL)
+        v->op = *op;
+}
+
+static void add_times(struct lines *lines, const struct rec_process *p, const struct rec_op *o)
+{
+    char clock[32], span[24];
+    word_clock(clock, sizeof clock, o->enter_ns, 6);
+    lines_add(lines, TUI_NORMAL, 2, NULL, "Entered:    %s UTC", clock);
+    if (o->exit_ns != 0) {
+        word_clock(clock, sizeof clock, o->exit_ns, 6);
+        word_span(span, sizeof span, o->exit_ns - o->enter_ns);
+        lines_add(lines, TUI_NORMAL, 2, NULL, "Returned:   %s UTC, after %s", clock, span);
+    } else {
+        word_span(span, sizeof span, p->last_ns > o->enter_ns ? p->last_ns - o->enter_ns : 0);
+        lines_add(lines, TUI_WARN, 2, NULL, "Returned:   not, for %s until the last sign of life", span);
+    }
+    word_clock(clock, sizeof clock, o->gpu_start_ns, 6);
+    lines_add(lines, TUI_NORMAL, 2, NULL, "GPU began:  %s", o->gpu_start_ns != 0 ? clock : "not known");
+    word_clock(clock, sizeof clock, o->gpu_end_ns, 6);
+    lines_add(lines, TUI_NORMAL, 2, NULL, "GPU ended:  %s", o->gpu_end_ns != 0 ? clock : "not known");
+}
+
+static void fill_call(struct browser *b, struct rank_view *v)
+{
+    struct lines *lines = &v->lines;
+    const struct place *here = &b->here;
+    const struct rec_process *p = b->data.processes[here->process];
+    struct place to_rank = *here, to_comm = *here;
+    char text[160], name[64];
+    to_rank.view = VIEW_RANK;
+    to_comm.view = VIEW_COMM;
+    lines_clear(lines);
+    word_comm(name, sizeof name, here->comm);
+    if (!v->found) {
+        lines_add(lines, TUI_WARN, 2, NULL, v->seeking ? "Reading …" : "There is no record of this call.");
+    } else {
+        const struct rec_op *o = &v->op;
+        const char *state = rec_state_name(o->state), *result = rec_result_name(o->result);
+        word_op(text, sizeof text, o);
+        lines_add(lines, TUI_BOLD, 2, NULL, "%s", text);
+        lines_add(lines, TUI_NORMAL, 2, &to_comm, "Place:      op %llu of %s%s", (unsigned long long)o->seq,
+                  name, o->flags & REC_OF_CAPTURED ? ", captured into a graph" : "");
+        lines_add(lines, style_state(o->state), 2, NULL, "State:      %s%s%s", state != NULL ? state : "?",
+                  result != NULL ? ", returned " : "", result != NULL ? result : "");
+        add_times(lines, p, o);
+        const struct rec_thread_def *thread = rec_process_thread(p, o->thread);
+        if (thread != NULL)
+            lines_add(lines, TUI_NORMAL, 2, NULL, "Thread:     %d \"%s\", its call %llu", thread->tid,
+                      thread->name, (unsigned long long)o->ordinal);
+        const struct rec_stream_def *stream = rec_process_stream(p, o->stream);
+        if (stream != NULL)
+            lines_add(lines, TUI_NORMAL, 2, NULL, "Stream:     0x%llx on device %d",
+                      (unsigned long long)stream->handle, stream->device);
+        if (o->group != 0)
+            lines_add(lines, TUI_NORMAL, 2, NULL, "Group:      %u of its thread", o->group);
+    }
+    lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
+    lines_add(lines, TUI_BOLD, 2, &to_rank, "Rank %d on %s, pid %d", p->rank, p->host, p->pid);
+    add_stacks(b, lines, p);
+    tui_table_sort(b->tables[VIEW_CALL], 1, false);
+}
+
+static bool show_call(struct browser *b, const struct place *place)
+{
+    struct rank_view *v = b->state[VIEW_CALL];
+    const struct rec_process *p = b->data.processes[place->process];
+    const struct rec_member *member = browse_member(p, place->comm);
+    seek_stop(&v->seek);
+    v->found = v->seeking = false;
+    v->lines.width = b->width - 1;
+    if (member != NULL && place->seq != NO_SEQ) {
+        bool send = (uint32_t)place->src == member->comm_rank;
+        v->seek = (struct seek){.job = b->data.job,
+                                .member = member,
+                                .lo = place->seq,
+                                .hi = place->seq,
+                                .peer = place->src < 0 ? -1
+                                        : send         ? place->dst
+                                                       : place->src,
+                                .send = send,
+                                .kinds = place->teardown ? REC_KF_TEARDOWN : REC_KF_SEQ,
+                                .found = found_call,
+                                .context = v};
+        seek_start(&v->seek, place->when_ns);
+        v->seeking = !v->seek.done;
+    }
+    fill_call(b, v);
+    return !v->lines.oom;
+}
+
+static bool work_call(struct browser *b, uint64_t deadline_ns)
+{
+    struct rank_view *v = b->state[VIEW_CALL];
+    if (!v->seeking)
+        return false;
+    if (seek_step(&v->seek, deadline_ns)) {
+        v->seeking = false;
+        fill_call(b, v);
+    }
+    return true;
+}
+
+const struct view view_rank = {.name = "Rank",
+                               .keys = KEYS_LINES,
+                               .init = init_rank,
+                               .fini = fini_rank,
+                               .show = show_rank,
+                               .target = target_of,
+                               .about = about_rank};
+const struct view view_call = {.name = "Call",
+                               .keys = KEYS_LINES,
+                               .init = init_call,
+                               .fini = fini_call,
+                               .show = show_call,
+                               .target = target_of,
+                               .about = about_rank,
+                               .work = work_call};

@@ -1,9 +1,13 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "analyze.h"
 #include "fr-common.h"
+#ifdef HAVE_BROWSER
+#include "tui/browse.h"
+#endif
 #include "watch.h"
 
 static const char help[] =
@@ -11,6 +15,9 @@ static const char help[] =
     "Say what went wrong in a recorded NCCL job: which rank did not do what, and why.\n"
     "\n"
     "      --json            one JSON document (schema fr-verdict/1)\n"
+    "      --tui             browse the verdict, ranks and calls in the terminal\n"
+    "  -C, --no-color        with --tui: monochrome (also: NO_COLOR)\n"
+    "  -U, --no-unicode      with --tui: ASCII only\n"
     "  -j, --job ID          this job when there are several; \"latest\" is the last one\n"
     "      --stall-sec N     silence of a running job that counts as a hang (default 30)\n"
     "      --live-dir DIR    where live regions lie (FREC_LIVE_DIR, else /dev/shm)\n"
@@ -25,6 +32,7 @@ static const char help[] =
 
 enum {
     OPT_JSON = 256,
+    OPT_TUI,
     OPT_STALL_SEC,
     OPT_LIVE_DIR,
     OPT_NO_LIVE,
@@ -36,6 +44,9 @@ enum {
 
 static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
+    {"tui", no_argument, NULL, OPT_TUI},
+    {"no-color", no_argument, NULL, 'C'},
+    {"no-unicode", no_argument, NULL, 'U'},
     {"job", required_argument, NULL, 'j'},
     {"stall-sec", required_argument, NULL, OPT_STALL_SEC},
     {"live-dir", required_argument, NULL, OPT_LIVE_DIR},
@@ -50,6 +61,7 @@ static const struct option long_options[] = {
 
 struct options {
     bool json;
+    bool tui, mono, ascii;
     bool watch;
     uint32_t interval_sec; /* 0 = not given */
     const char *on_fault;
@@ -81,6 +93,21 @@ static int print_json(const struct rec_job *job, const struct rec_verdict *verdi
     return fr_finish((int)verdict->status);
 }
 
+/* Without a terminal the browser is the report. */
+static int show(const struct rec_job *job, const struct rec_verdict *verdict, const struct options *options)
+{
+    if (options->tui && isatty(STDOUT_FILENO)) {
+#ifdef HAVE_BROWSER
+        struct browse_options browse = {.mono = options->mono, .ascii = options->ascii};
+        return browse_run(job, verdict, &browse);
+#else
+        return fr_errorf(NULL, "built without ncursesw: no --tui");
+#endif
+    }
+    print_verdict(job, verdict);
+    return fr_finish((int)verdict->status);
+}
+
 static int analyze(const char *const *dirs, size_t ndirs, const struct options *options)
 {
     struct rec_error err = {0};
@@ -94,10 +121,8 @@ static int analyze(const char *const *dirs, size_t ndirs, const struct options *
         status = fr_error(&err);
     else if (options->json)
         status = print_json(job, verdict);
-    else {
-        print_verdict(job, verdict);
-        status = fr_finish((int)verdict->status);
-    }
+    else
+        status = show(job, verdict, options);
     rec_verdict_free(verdict);
     rec_job_close(job);
     return status;
@@ -121,11 +146,20 @@ int main(int argc, char **argv)
     fr_init("fr-analyze");
     const char *live_dir = NULL;
     int c;
-    while ((c = getopt_long(argc, argv, ":j:h", long_options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, ":CUj:h", long_options, NULL)) != -1) {
         uint64_t seconds;
         switch (c) {
         case OPT_JSON:
             options.json = true;
+            break;
+        case OPT_TUI:
+            options.tui = true;
+            break;
+        case 'C':
+            options.mono = true;
+            break;
+        case 'U':
+            options.ascii = true;
             break;
         case 'j':
             options.job.job_id = optarg;

@@ -13,7 +13,7 @@
 
 struct row;
 
-enum dump_mode { DUMP_TEXT, DUMP_JSON, DUMP_CSV, DUMP_PERFETTO, DUMP_VERIFY, DUMP_RECOVER };
+enum dump_mode { DUMP_TEXT, DUMP_JSON, DUMP_CSV, DUMP_PERFETTO, DUMP_VERIFY, DUMP_RECOVER, DUMP_ANONYMIZE };
 
 struct dump_options {
     enum dump_mode mode;
@@ -26,6 +26,7 @@ struct dump_options {
     bool any_kind;
     const char *from, *to; /* as given; NULL = open end */
     bool all;              /* records other than calls, too */
+    const char *outdir;    /* of the anonymous copies */
 };
 
 /* How one mode prints. Functions may be NULL. */
@@ -38,6 +39,9 @@ struct dump_printer {
 
 extern const struct dump_printer dump_text, dump_json, dump_csv, dump_perfetto;
 
+/* With --stack: text and JSON give the stack of every call. */
+extern bool dump_stacks;
+
 /* One call as a JSON object. */
 void dump_put_row(const struct row *row);
 
@@ -45,6 +49,10 @@ void dump_put_row(const struct row *row);
 int dump_calls(const struct dump_options *options);
 int dump_verify(const struct dump_options *options);
 int dump_recover(const struct dump_options *options);
+int dump_anonymize(const struct dump_options *options);
+
+/* Was this rank asked for? */
+bool dump_rank_wanted(const struct dump_options *options, const struct rec_process *process);
 
 /* Opens the job; lists the candidates when there are several. NULL after an error. */
 struct rec_job *dump_open(const struct dump_options *options);

@@ -51,6 +51,40 @@ static void put_handle(const char *key, uint64_t handle, bool *first)
     out_char('"');
 }
 
+/* Names where the modules are those that were recorded, on this machine. */
+static void put_function(const char *module, uint64_t offset, bool *first)
+{
+    static struct rec_symbolizer *symbolizer;
+    char name[256];
+    if (!symbolizer)
+        symbolizer = rec_symbolizer_new();
+    if (symbolizer && rec_symbolize(symbolizer, module, offset, name, sizeof(name)))
+        put_text("function", name, first);
+}
+
+static void put_stack(const struct rec_callsite_def *site, bool *first)
+{
+    put_key("stack", first);
+    out_char('[');
+    for (uint32_t i = 0; i < site->nframes; i++) {
+        const struct rec_source_frame *frame = &site->frames[i];
+        bool inner = true;
+        if (i)
+            out_char(',');
+        if (site->kind == REC_CALLSITE_PYTHON) {
+            put_text("file", frame->file, &inner);
+            put_number("line", frame->line, &inner);
+            put_text("function", frame->function, &inner);
+        } else {
+            put_text("module", frame->file, &inner);
+            put_function(frame->file, frame->offset, &inner);
+            put_handle("offset", frame->offset, &inner);
+        }
+        out_char('}');
+    }
+    out_char(']');
+}
+
 void dump_put_row(const struct row *row)
 {
     bool first = true;
@@ -80,6 +114,8 @@ void dump_put_row(const struct row *row)
             break;
         }
     }
+    if (dump_stacks && row->callsite)
+        put_stack(row->callsite, &first);
     out_char('}');
 }
 
@@ -108,6 +144,7 @@ static const char *record_name(enum rec_event_type type)
         [REC_EV_LOSS] = "loss",
         [REC_EV_STALL] = "stall",
         [REC_EV_END] = "end",
+        [REC_EV_CALLSITE] = "callsite",
     };
     return (size_t)type < sizeof(names) / sizeof(names[0]) && names[type] ? names[type] : "unknown";
 }
@@ -148,17 +185,6 @@ static void put_checkpoint(const struct rec_process *process, const struct rec_c
     }
     put_number("window", checkpoint->window, first);
     put_uid("hash", checkpoint->hash, first);
-}
-
-/* Names where the modules are those that were recorded, on this machine. */
-static void put_function(const char *module, uint64_t offset, bool *first)
-{
-    static struct rec_symbolizer *symbolizer;
-    char name[256];
-    if (!symbolizer)
-        symbolizer = rec_symbolizer_new();
-    if (symbolizer && rec_symbolize(symbolizer, module, offset, name, sizeof(name)))
-        put_text("function", name, first);
 }
 
 static void put_frames(const struct rec_frame *frames, uint32_t count, const char *const *modules,
@@ -276,6 +302,10 @@ static void json_record(const struct rec_process *process, const struct rec_even
         break;
     case REC_EV_END:
         put_end(&event->u.end, &first);
+        break;
+    case REC_EV_CALLSITE:
+        put_number("callsite_id", event->u.callsite.id, &first);
+        put_stack(&event->u.callsite, &first);
         break;
     case REC_EV_OP:
     case REC_EV_HEARTBEAT:

@@ -4,6 +4,8 @@
 #include "dump.h"
 #include "out.h"
 
+bool dump_stacks;
+
 static const char help[] =
     "Usage: fr-dump [options] FILE|DIR...\n"
     "Print the NCCL calls in recorded traces: one process (FILE) or a whole job (DIR).\n"
@@ -13,6 +15,8 @@ static const char help[] =
     "      --csv           a table for spreadsheets\n"
     "      --perfetto      a timeline for ui.perfetto.dev\n"
     "      --verify        check the files and sum up what they hold; 1 when one is damaged\n"
+    "      --anonymize OUTDIR\n"
+    "                      copy the traces without names of hosts, programs, people\n"
     "      --recover       write the live regions of dead processes to their directory\n"
     "\n"
     "Which calls\n"
@@ -23,6 +27,7 @@ static const char help[] =
     "                      it (2026-11-30T04:20:05), or seconds since the epoch\n"
     "  -j, --job ID        of this job when there are several; \"latest\" is the last one\n"
     "  -a, --all           with --json: also the records that are no calls\n"
+    "  -s, --stack         with each call the lines of code that led to it\n"
     "\n"
     "Where from\n"
     "      --live-dir DIR  where live regions lie (FREC_LIVE_DIR, else /dev/shm)\n"
@@ -37,6 +42,7 @@ enum {
     OPT_PERFETTO,
     OPT_VERIFY,
     OPT_RECOVER,
+    OPT_ANONYMIZE,
     OPT_FROM,
     OPT_TO,
     OPT_LIVE_DIR,
@@ -50,6 +56,7 @@ static const struct option long_options[] = {
     {"perfetto", no_argument, NULL, OPT_PERFETTO},
     {"verify", no_argument, NULL, OPT_VERIFY},
     {"recover", no_argument, NULL, OPT_RECOVER},
+    {"anonymize", required_argument, NULL, OPT_ANONYMIZE},
     {"rank", required_argument, NULL, 'r'},
     {"comm", required_argument, NULL, 'c'},
     {"op", required_argument, NULL, 'o'},
@@ -57,6 +64,7 @@ static const struct option long_options[] = {
     {"to", required_argument, NULL, OPT_TO},
     {"job", required_argument, NULL, 'j'},
     {"all", no_argument, NULL, 'a'},
+    {"stack", no_argument, NULL, 's'},
     {"live-dir", required_argument, NULL, OPT_LIVE_DIR},
     {"no-live", no_argument, NULL, OPT_NO_LIVE},
     {"help", no_argument, NULL, 'h'},
@@ -92,7 +100,7 @@ static int parse_ops(const char *list, struct dump_options *options)
 static int set_mode(struct dump_options *options, enum dump_mode mode)
 {
     if (options->mode != DUMP_TEXT && options->mode != mode)
-        return fr_usage_error("choose one of --json, --csv, --perfetto, --verify, --recover");
+        return fr_usage_error("choose one of --json, --csv, --perfetto, --verify, --recover, --anonymize");
     options->mode = mode;
     return 0;
 }
@@ -111,6 +119,9 @@ static int take_option(int c, char *const *argv, struct dump_options *options)
         return set_mode(options, DUMP_VERIFY);
     case OPT_RECOVER:
         return set_mode(options, DUMP_RECOVER);
+    case OPT_ANONYMIZE:
+        options->outdir = optarg;
+        return set_mode(options, DUMP_ANONYMIZE);
     case 'r':
         return fr_ranges_parse(optarg, &options->ranks)
                    ? 0
@@ -131,6 +142,9 @@ static int take_option(int c, char *const *argv, struct dump_options *options)
         return 0;
     case 'a':
         options->all = true;
+        return 0;
+    case 's':
+        dump_stacks = true;
         return 0;
     case OPT_LIVE_DIR:
         options->job.live_dir = optarg;
@@ -154,6 +168,8 @@ static int run(struct dump_options *options)
         return dump_verify(options);
     if (options->mode == DUMP_RECOVER)
         return dump_recover(options);
+    if (options->mode == DUMP_ANONYMIZE)
+        return dump_anonymize(options);
     return dump_calls(options);
 }
 
@@ -163,7 +179,7 @@ int main(int argc, char **argv)
     int c, status = 0;
     fr_init("fr-dump");
     opterr = 0;
-    while (status == 0 && (c = getopt_long(argc, argv, ":r:c:o:j:ah", long_options, NULL)) != -1) {
+    while (status == 0 && (c = getopt_long(argc, argv, ":r:c:o:j:ash", long_options, NULL)) != -1) {
         if (c == 'h') {
             out_text(help);
             return out_finish(0);

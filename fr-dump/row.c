@@ -39,6 +39,26 @@ const char *row_op_name(unsigned kind, char *buffer, size_t size)
     return buffer;
 }
 
+const char *row_site(const struct rec_callsite_def *site)
+{
+    /* Looking symbols up takes time, and a program has few sites. */
+    static struct {
+        const struct rec_callsite_def *site;
+        char text[256];
+    } known[256];
+    static struct rec_symbolizer *symbolizer;
+    if (!site)
+        return "";
+    size_t i = ((uintptr_t)site >> 4) % (sizeof(known) / sizeof(known[0]));
+    if (known[i].site != site) {
+        if (site->kind == REC_CALLSITE_NATIVE && !symbolizer)
+            symbolizer = rec_symbolizer_new();
+        rec_callsite_text(site, symbolizer, known[i].text, sizeof(known[i].text));
+        known[i].site = site;
+    }
+    return known[i].text;
+}
+
 static void fill_place(struct row *row, const struct rec_process *process, const struct rec_op *op)
 {
     if (process->rank >= 0)
@@ -132,4 +152,6 @@ void row_fill(struct row *row, const struct rec_process *process, const struct r
     set_time(row, ROW_GPU_START_NS, op->gpu_start_ns);
     set_time(row, ROW_GPU_END_NS, op->gpu_end_ns);
     fill_result(row, op);
+    row->callsite = op->callsite ? rec_process_callsite(process, op->callsite) : NULL;
+    set_text(row, ROW_SITE, row_site(row->callsite));
 }

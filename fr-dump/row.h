@@ -39,7 +39,8 @@
     X(RESULT, "result")                                                                                      \
     X(ASYNC_ERROR, "async_error")                                                                            \
     X(STATE, "state")                                                                                        \
-    X(CAPTURED, "captured")
+    X(CAPTURED, "captured")                                                                                  \
+    X(SITE, "site")
 
 enum row_field {
 #define X(id, name) ROW_##id,
@@ -63,10 +64,14 @@ struct row {
     struct row_value values[ROW_NFIELDS];
     char op_name[16]; /* of a kind that this version does not know */
     char result_name[16];
+    const struct rec_callsite_def *callsite; /* NULL = not known */
 };
 
 /* Pointers in row go to process, to op's constants and to row itself. */
 void row_fill(struct row *row, const struct rec_process *process, const struct rec_op *op);
+
+/* A call site in words; "" for NULL. The text lives until many other sites have been asked for. */
+const char *row_site(const struct rec_callsite_def *site);
 
 /* The op's name; buffer serves for kinds that have none here ("Op113"). */
 const char *row_op_name(unsigned kind, char *buffer, size_t size);

@@ -102,6 +102,21 @@ static const char *state_text(const struct rec_op *op)
     return rec_state_name((enum rec_state)op->state);
 }
 
+static void put_stack(const struct rec_process *process, const struct rec_op *op)
+{
+    char file[1024], function[512];
+    const struct rec_callsite_def *site = op->callsite ? rec_process_callsite(process, op->callsite) : NULL;
+    if (!site)
+        return;
+    if (site->kind == REC_CALLSITE_NATIVE) {
+        out_format("    at %s\n", fr_clean(file, sizeof(file), row_site(site)));
+        return;
+    }
+    for (uint32_t i = 0; i < site->nframes; i++)
+        out_format("    at %s:%u in %s\n", fr_clean(file, sizeof(file), site->frames[i].file),
+                   site->frames[i].line, fr_clean(function, sizeof(function), site->frames[i].function));
+}
+
 static void text_op(const struct rec_process *process, const struct rec_op *op)
 {
     char name[16], comm[24], seq[24] = "-", count[24] = "-", argument[24], took[16];
@@ -121,6 +136,8 @@ static void text_op(const struct rec_process *process, const struct rec_op *op)
     if (thread && thread->tid > 0 && thread->tid != process->pid)
         out_format(" t%d", thread->tid);
     out_text(op->flags & REC_OF_CAPTURED ? " captured\n" : "\n");
+    if (dump_stacks)
+        put_stack(process, op);
 }
 
 static void put_fate(const struct rec_process *process)

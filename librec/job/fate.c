@@ -75,6 +75,8 @@ static enum rec_process_fate fate_of(const struct rec_job *job, const struct her
     default:
         break;
     }
+    if (process->source.meta.vanished)
+        return REC_FATE_VANISHED;
     if (process->live_read)
         return process->live_alive ? REC_FATE_ALIVE : REC_FATE_VANISHED;
     if (is_here(here, process) && process->pub.pid > 0 && process->source.meta.start_ticks)

@@ -7,6 +7,7 @@
  * scan.c      one process as one stream of events, file first, then the live region
  * load.c      that stream → struct rec_process with its members
  * callsites.c lines of code behind calls, kept once for all processes
+ * site_text.c a call site in words
  * losses.c    ordinals of each thread: what is missing and why
  * group.c     processes → jobs
  * rank.c      ranks, also derived ones, and the order of processes
@@ -81,6 +82,7 @@ void job_lines_free(struct job_lines *lines);
 
 struct job_meta {
     bool valid;
+    bool vanished;      /* a copy, made where the process was known to be gone without a word */
     uint32_t recovered; /* n-th file written from the live region after the end; 0 = by the process */
     char host[128];
     char boot_id[40];

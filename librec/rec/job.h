@@ -25,6 +25,7 @@
 
 #include "rec/error.h"
 #include "rec/event.h"
+#include "rec/symbolize.h"
 
 #pragma GCC visibility push(default)
 
@@ -189,6 +190,20 @@ const struct rec_stream_def *rec_process_stream(const struct rec_process *proces
  * all processes: equal pointers mean equal code, and def.id is 0.
  */
 const struct rec_callsite_def *rec_process_callsite(const struct rec_process *process, uint32_t callsite);
+
+/*
+ * The frame of a site that its user would name: the innermost one that belongs neither to a
+ * communication layer (torch.distributed, pynccl …) nor, if there is any other, to an installed
+ * package. NULL without frames.
+ */
+const struct rec_source_frame *rec_callsite_place(const struct rec_callsite_def *site);
+/*
+ * That frame in words: "trainer.py:118 in save_checkpoint"; native "step+0x4c in a.out", or
+ * "a.out+0x1f3c" without symbols (symbolizer may be NULL). Cut when longer; false and "" when
+ * there is none.
+ */
+bool rec_callsite_text(const struct rec_callsite_def *site, struct rec_symbolizer *symbolizer, char *buffer,
+                       size_t size);
 
 /*
  * The signature of an op of this process, user redops by definition (model.h).

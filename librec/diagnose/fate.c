@@ -13,6 +13,7 @@
 #define MARGIN_FILE (3 * NS_PER_S)
 #define MARGIN_LIVE (1 * NS_PER_S)
 #define MARGIN_KILL (NS_PER_S / 3)
+#define MARGIN_END  (NS_PER_S / 2) /* an end record has the exact time */
 
 static bool own_fault(int signal)
 {
@@ -50,11 +51,15 @@ static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
         return true;
     if (p->fate != REC_FATE_SIGNALED && p->fate != REC_FATE_VANISHED)
         return false;
-    uint64_t margin = p->has_live ? MARGIN_LIVE : MARGIN_FILE;
+    /* Where most were told to end, a launcher did it, and not to all at the same moment. */
+    bool all_told = crowd->nends > 1 && crowd->nends * 2 >= crowd->nlives;
+    uint64_t margin = p->fate == REC_FATE_SIGNALED && !all_told ? MARGIN_END
+                      : p->has_live                             ? MARGIN_LIVE
+                                                                : MARGIN_FILE;
     if (most_beyond(crowd->lives, crowd->nlives, proc->dead_ns + margin))
         return true;
     /* The others were told to end, this one is gone without a word and before them. */
-    return p->fate == REC_FATE_VANISHED && crowd->nends * 2 >= crowd->nlives &&
+    return p->fate == REC_FATE_VANISHED && all_told &&
            most_beyond(crowd->ends, crowd->nends,
                        proc->dead_ns > MARGIN_KILL ? proc->dead_ns - MARGIN_KILL : 0);
 }

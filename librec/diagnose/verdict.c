@@ -106,7 +106,7 @@ static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
     const struct diag_proc *sample = NULL;
     for (size_t i = 0; i < d->nprocs; i++) {
         if (!stands_still(&d->procs[i])) {
-            working += d->procs[i].p->fate != REC_FATE_EXITED;
+            working += d->procs[i].p->fate != REC_FATE_EXITED && d->procs[i].p->fate != REC_FATE_SIGNALED;
             continue;
         }
         still++;

@@ -99,7 +99,7 @@ static int parse_filter(const struct dump_options *options, const struct rec_job
     return 0;
 }
 
-static bool rank_wanted(const struct dump_options *options, const struct rec_process *process)
+bool dump_rank_wanted(const struct dump_options *options, const struct rec_process *process)
 {
     return options->ranks.count == 0 ||
            (process->rank >= 0 && fr_ranges_has(&options->ranks, (uint32_t)process->rank));
@@ -133,7 +133,7 @@ int dump_calls(const struct dump_options *options)
     struct rec_process *const *processes = rec_job_processes(job, &count);
     bool any = false;
     for (size_t i = 0; i < count && status == 0 && !out_failed(); i++) {
-        if (!rank_wanted(options, processes[i]))
+        if (!dump_rank_wanted(options, processes[i]))
             continue;
         any = true;
         status = print_process(options, printer, job, processes[i], &filter);

@@ -11,121 +11,47 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "batch.h"
 #include "dump.h"
 #include "out.h"
 #include "rec/live.h"
 #include "rec/writer.h"
 
 #define MAX_ATTEMPTS 100 /* recovered files of one process */
-#define BATCH        128
 
 /* ---- from the scan to the writer ---- */
 
-struct copier {
-    struct rec_writer *writer;
-    struct rec_op batch[BATCH];
-    size_t count;
-    struct next {
-        uint32_t thread;
-        uint64_t ordinal;
-    } * next; /* ordinal after the last record of each thread, file included */
-    size_t nnext, room;
-    uint64_t ops;
-};
-
-static void write_batch(struct copier *copier)
-{
-    if (copier->count)
-        rec_writer_ops(copier->writer, copier->batch, copier->count);
-    copier->ops += copier->count;
-    copier->count = 0;
-}
-
-static struct next *next_of(struct copier *copier, uint32_t thread)
-{
-    for (size_t i = copier->nnext; i-- > 0;)
-        if (copier->next[i].thread == thread)
-            return &copier->next[i];
-    if (copier->nnext == copier->room) {
-        size_t room = copier->room ? 2 * copier->room : 64;
-        struct next *grown = reallocarray(copier->next, room, sizeof(*grown));
-        if (!grown)
-            return NULL;
-        copier->next = grown;
-        copier->room = room;
-    }
-    copier->next[copier->nnext] = (struct next){.thread = thread};
-    return &copier->next[copier->nnext++];
-}
-
-/* A late op goes into the batch; what is missing before it becomes a loss. */
-static bool copy_op(struct copier *copier, const struct rec_op *op)
-{
-    struct next *next = next_of(copier, op->thread);
-    if (!next)
-        return false;
-    if (op->flags & REC_OF_LATE) {
-        const struct rec_op *last = &copier->batch[copier->count - (copier->count > 0)];
-        if (copier->count == BATCH ||
-            (copier->count && (last->thread != op->thread || last->ordinal + 1 != op->ordinal)))
-            write_batch(copier);
-        if (op->ordinal > next->ordinal) {
-            struct rec_loss loss = {op->thread, next->ordinal, op->ordinal - next->ordinal,
-                                    REC_LOSS_RING_FULL};
-            rec_writer_loss(copier->writer, op->enter_ns, &loss);
-        }
-        copier->batch[copier->count] = *op;
-        copier->batch[copier->count++].flags &= (uint16_t)~REC_OF_LATE;
-    }
-    next->ordinal = op->ordinal + 1;
-    return true;
-}
-
-static void copy_open(struct copier *copier, const struct rec_event *event)
-{
-    struct rec_op *ops = calloc(event->u.open.count + 1u, sizeof(*ops));
-    if (!ops)
-        return;
-    for (uint32_t i = 0; i < event->u.open.count; i++) {
-        ops[i] = event->u.open.ops[i];
-        ops[i].flags &= (uint16_t)~REC_OF_LATE;
-    }
-    rec_writer_open_ops(copier->writer, event->time_ns, ops, event->u.open.count);
-    free(ops);
-}
-
 /* Records of the file (offset > 0) are there already. */
-static bool copy_event(struct copier *copier, const struct rec_event *event)
+static bool copy_event(struct batch *batch, const struct rec_event *event)
 {
     if (event->type == REC_EV_OP)
-        return copy_op(copier, &event->u.op);
+        return batch_add(batch, &event->u.op);
     if (event->offset)
         return true;
-    write_batch(copier);
+    batch_flush(batch);
     switch (event->type) {
     case REC_EV_COMM:
-        rec_writer_comm(copier->writer, &event->u.comm);
+        rec_writer_comm(batch->writer, &event->u.comm);
         break;
     case REC_EV_THREAD:
-        rec_writer_thread(copier->writer, &event->u.thread);
+        rec_writer_thread(batch->writer, &event->u.thread);
         break;
     case REC_EV_REDOP:
-        rec_writer_redop(copier->writer, &event->u.redop);
+        rec_writer_redop(batch->writer, &event->u.redop);
         break;
     case REC_EV_STREAM:
-        rec_writer_stream(copier->writer, &event->u.stream);
+        rec_writer_stream(batch->writer, &event->u.stream);
         break;
     case REC_EV_FRONTIER:
-        rec_writer_frontier(copier->writer, event->time_ns, &event->u.frontier);
+        rec_writer_frontier(batch->writer, event->time_ns, &event->u.frontier);
         break;
     case REC_EV_OPEN:
-        copy_open(copier, event);
-        break;
+        return batch_open(batch, event->time_ns, event->u.open.ops, event->u.open.count);
     case REC_EV_HEARTBEAT:
-        rec_writer_heartbeat(copier->writer, event->time_ns);
+        rec_writer_heartbeat(batch->writer, event->time_ns);
         break;
     case REC_EV_END:
-        rec_writer_end(copier->writer, event->time_ns, &event->u.end);
+        rec_writer_end(batch->writer, event->time_ns, &event->u.end);
         break;
     default:
         break;
@@ -133,24 +59,36 @@ static bool copy_event(struct copier *copier, const struct rec_event *event)
     return true;
 }
 
+/* rec_callsite_source */
+static bool give_callsite(void *context, uint32_t id, struct rec_callsite_def *def)
+{
+    const struct rec_callsite_def *known = rec_process_callsite(context, id);
+    if (!known)
+        return false;
+    *def = *known;
+    def->id = id;
+    return true;
+}
+
 static enum rec_code copy_all(const struct rec_job *job, const struct rec_process *process,
                               struct rec_writer *writer, uint64_t *ops, struct rec_error *err)
 {
-    struct copier copier = {.writer = writer};
+    struct batch batch = {.writer = writer, .late_only = true};
     struct rec_scan *scan;
     struct rec_event event;
     enum rec_code code = rec_scan_open(job, process, NULL, &scan, err);
     if (code != REC_OK)
         return code;
+    rec_writer_callsites(writer, give_callsite, (void *)(uintptr_t)process);
     while ((code = rec_scan_next(scan, &event, err)) == REC_OK)
-        if (!copy_event(&copier, &event)) {
+        if (!copy_event(&batch, &event)) {
             code = rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
             break;
         }
     rec_scan_close(scan);
-    write_batch(&copier);
-    free(copier.next);
-    *ops = copier.ops;
+    batch_flush(&batch);
+    batch_fini(&batch);
+    *ops = batch.total;
     return code == REC_END ? REC_OK : code;
 }
 

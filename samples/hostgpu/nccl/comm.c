@@ -2,9 +2,9 @@
 
 #include <stdlib.h>
 
-ncclResult_t lab_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t id, const ncclConfig_t *config)
+ncclResult_t lab_comm_new(ncclComm_t *out, int nranks, int rank, const struct lab_identity *identity,
+                          const struct lab_config *config)
 {
-    static const ncclConfig_t defaults = NCCL_CONFIG_INITIALIZER;
     struct ncclComm *c = calloc(1, sizeof *c);
     *out = NULL;
     if (!c)
@@ -12,7 +12,9 @@ ncclResult_t lab_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t id, co
     c->out = calloc((size_t)nranks, sizeof *c->out);
     c->in = calloc((size_t)nranks, sizeof *c->in);
     c->sources = calloc((size_t)nranks, sizeof *c->sources);
-    if (!c->out || !c->in || !c->sources) {
+    c->signals_waited = calloc((size_t)nranks, sizeof *c->signals_waited);
+    if (!c->out || !c->in || !c->sources || !c->signals_waited) {
+        free(c->signals_waited);
         free(c->out);
         free(c->in);
         free(c->sources);
@@ -24,14 +26,13 @@ ncclResult_t lab_comm_new(ncclComm_t *out, int nranks, int rank, uint64_t id, co
     c->rank = rank;
     c->nranks = nranks;
     c->device = hg_current_device();
-    c->id = id;
-    c->config = config ? *config : defaults;
-    c->blocking = c->config.blocking != 0; /* undefined means blocking */
-    /* A non-blocking communicator connects behind the caller's back: nothing to see there. */
-    c->connects_lazily = c->blocking && hg_number_from_environment("HOSTGPU_LAZY_CONNECT", 0);
+    c->identity = *identity;
+    c->config = *config;
+    c->connects_lazily = hg_number_from_environment("HOSTGPU_LAZY_CONNECT", 0);
     c->region.fd = -1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->run_lock, NULL);
+    pthread_mutex_init(&c->window_lock, NULL);
     pthread_cond_init(&c->idle, NULL);
     *out = c;
     return ncclSuccess;
@@ -47,12 +48,20 @@ void lab_comm_unref(ncclComm_t c)
     if (atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) != 1)
         return;
     c->magic = 0;
+    lab_rma_end(c);
+    while (c->windows) {
+        struct lab_window *window = c->windows;
+        c->windows = window->next;
+        free(window);
+    }
     lab_region_unmap(&c->region);
     hg_fence_unref(c->last_done);
     pthread_mutex_destroy(&c->lock);
     pthread_mutex_destroy(&c->run_lock);
+    pthread_mutex_destroy(&c->window_lock);
     pthread_cond_destroy(&c->idle);
     free(c->redops);
+    free(c->signals_waited);
     free(c->sources);
     free(c->out);
     free(c->in);
@@ -66,6 +75,17 @@ ncclResult_t lab_comm_check(const struct ncclComm *c, const char *name)
     if (c->magic != LAB_COMM_MAGIC)
         return lab_error(ncclInvalidArgument, "%s : comm %p is not a communicator", name, (const void *)c);
     return ncclSuccess;
+}
+
+ncclResult_t lab_comm_check_idle(const struct ncclComm *c, const char *name)
+{
+    ncclResult_t result = lab_comm_check(c, name);
+    if (result == ncclSuccess && atomic_load(&c->async_result) == ncclInProgress)
+        result = lab_error(ncclInvalidArgument,
+                           "%s : attempt to use communicator before the previous operation "
+                           "returned ncclSuccess",
+                           name);
+    return result;
 }
 
 bool lab_comm_is_aborted(const struct ncclComm *c)
@@ -85,12 +105,11 @@ void lab_comm_abort(ncclComm_t c)
         lab_bell_ring(c, c->rank);
 }
 
-void lab_comm_revoke(ncclComm_t c)
+void lab_comm_stop(ncclComm_t c)
 {
     atomic_store(&c->revoked, true);
     if (atomic_load(&c->is_mapped))
         lab_bell_ring(c, c->rank);
-    lab_comm_drain(c);
 }
 
 void lab_comm_count_graph_launch(ncclComm_t c, int change)
@@ -182,7 +201,7 @@ static bool may_leave(struct ncclComm *c, int rank)
 
 ncclResult_t lab_comm_join(ncclComm_t c)
 {
-    ncclResult_t result = lab_region_open(&c->region, c->id, c->nranks);
+    ncclResult_t result = lab_region_open(&c->region, c->identity.id, c->nranks);
     if (result != ncclSuccess)
         return result;
     atomic_store(&c->is_mapped, true);

@@ -1,5 +1,6 @@
 #include "comm.h"
 #include "export.h"
+#include "version.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,8 +38,12 @@ const char *pncclGetErrorString(ncclResult_t result)
         [ncclInvalidUsage] = "invalid usage (run with NCCL_DEBUG=WARN for details)",
         [ncclRemoteError] = "remote process exited or there was a network error",
         [ncclInProgress] = "NCCL operation in progress",
+        [8] = "operation timed out", /* ncclTimeout, since 2.30.3 */
     };
-    return (unsigned)result < ncclNumResults ? texts[result] : "unknown result code";
+    if ((unsigned)result < sizeof texts / sizeof *texts &&
+        !(result == ncclTimeout && lab_nccl_version < 23003))
+        return texts[result];
+    return "unknown result code";
 }
 LAB_EXPORT(ncclGetErrorString);
 

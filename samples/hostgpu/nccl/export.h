@@ -3,7 +3,7 @@
 #ifndef LAB_EXPORT_H
 #define LAB_EXPORT_H
 
-#include <nccl.h>
+#include "compat.h"
 
 #define LAB_EXPORT(name) __typeof__(p##name) name __attribute__((weak, alias("p" #name)))
 

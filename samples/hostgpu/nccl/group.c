@@ -63,6 +63,7 @@ static void free_job(struct lab_job *job)
     while (job) {
         struct lab_job *then = job->then;
         lab_comm_unref(job->state);
+        free(job->window);
         free(job);
         job = then;
     }
@@ -161,7 +162,7 @@ static ncclResult_t run_jobs(struct lab_job *jobs)
 {
     ncclResult_t result = ncclSuccess;
     chain_jobs(jobs);
-    if (!jobs->state->blocking) {
+    if (jobs->state->config.nonblocking) {
         while (jobs) {
             struct lab_job *next = jobs->next;
             ncclResult_t started = start_background(jobs);
@@ -217,15 +218,102 @@ static ncclResult_t launch_comm(struct pending_op *ops, size_t nops, size_t firs
     return result;
 }
 
+/* Connects, and puts all on the streams. Takes the operations' references. */
+static ncclResult_t run_ops(struct pending_op *ops, size_t nops)
+{
+    ncclResult_t result = ncclSuccess;
+    for (size_t i = 0; i < nops; i++)
+        lab_connect_announce(ops[i].comm, &ops[i].op);
+    for (size_t i = 0; i < nops && result == ncclSuccess; i++)
+        result = lab_connect_wait(ops[i].comm, &ops[i].op);
+    for (size_t i = 0; i < nops && result == ncclSuccess; i++)
+        if (ops[i].comm)
+            result = launch_comm(ops, nops, i);
+    for (size_t i = 0; i < nops; i++)
+        if (ops[i].comm)
+            lab_comm_unref(ops[i].comm);
+    free(ops);
+    return result;
+}
+
+/* ---- Operations on non-blocking communicators: launched by a thread of their own ---- */
+
+struct background_ops {
+    struct pending_op *ops;
+    size_t nops;
+    int device;
+    struct ncclComm **comms; /* each once, with a reference */
+    size_t ncomms;
+};
+
+static void free_background(struct background_ops *b)
+{
+    for (size_t i = 0; i < b->ncomms; i++) {
+        count_job(b->comms[i], -1);
+        lab_comm_unref(b->comms[i]);
+    }
+    free(b->comms);
+    free(b);
+}
+
+static void *background_ops_main(void *argument)
+{
+    struct background_ops *b = argument;
+    hg_set_current_device(b->device);
+    ncclResult_t result = run_ops(b->ops, b->nops);
+    for (size_t i = 0; i < b->ncomms; i++) {
+        int in_progress = ncclInProgress; /* an error that an operation has raised meanwhile stays */
+        atomic_compare_exchange_strong(&b->comms[i]->async_result, &in_progress, result);
+    }
+    free_background(b);
+    return NULL;
+}
+
+static void add_comm(struct background_ops *b, struct ncclComm *comm)
+{
+    for (size_t i = 0; i < b->ncomms; i++)
+        if (b->comms[i] == comm)
+            return;
+    lab_comm_ref(comm);
+    count_job(comm, 1);
+    atomic_store(&comm->async_result, ncclInProgress);
+    b->comms[b->ncomms++] = comm;
+}
+
+static ncclResult_t run_ops_in_background(struct pending_op *ops, size_t nops)
+{
+    struct background_ops *b = calloc(1, sizeof *b);
+    if (b)
+        b->comms = calloc(nops, sizeof *b->comms);
+    if (!b || !b->comms) {
+        free(b);
+        return run_ops(ops, nops);
+    }
+    b->ops = ops;
+    b->nops = nops;
+    b->device = hg_current_device();
+    for (size_t i = 0; i < nops; i++)
+        add_comm(b, ops[i].comm);
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, background_ops_main, b)) {
+        background_ops_main(b);
+        return ncclSuccess;
+    }
+    pthread_detach(thread);
+    return ncclInProgress;
+}
+
+/* ---- Groups ---- */
+
 static ncclResult_t check_group(void)
 {
     if (group.error != ncclSuccess)
         return group.error;
     bool blocking = false, nonblocking = false;
     for (size_t i = 0; i < group.nops; i++)
-        *(group.ops[i].comm->blocking ? &blocking : &nonblocking) = true;
+        *(group.ops[i].comm->config.nonblocking ? &nonblocking : &blocking) = true;
     for (const struct lab_job *j = group.jobs; j; j = j->next)
-        *(j->state->blocking ? &blocking : &nonblocking) = true;
+        *(j->state->config.nonblocking ? &nonblocking : &blocking) = true;
     if (blocking && nonblocking)
         return lab_error(ncclInvalidArgument, "Blocking and nonblocking communicators are not allowed in the "
                                               "same group.");
@@ -245,20 +333,12 @@ static ncclResult_t finish_group(void)
     group.jobs = NULL;
     group.ops = NULL;
     group.nops = group.cap = 0;
-    if (result == ncclSuccess && jobs) {
-        result = run_jobs(jobs);
-        jobs = NULL;
-    }
-    for (size_t i = 0; i < nops && result == ncclSuccess; i++)
-        lab_connect_announce(ops[i].comm, &ops[i].op);
-    for (size_t i = 0; i < nops && result == ncclSuccess; i++)
-        result = lab_connect_wait(ops[i].comm, &ops[i].op);
-    for (size_t i = 0; i < nops && result == ncclSuccess; i++)
-        if (ops[i].comm)
-            result = launch_comm(ops, nops, i);
+    if (result == ncclSuccess && jobs)
+        return run_jobs(jobs);
+    if (result == ncclSuccess && nops)
+        return ops->comm->config.nonblocking ? run_ops_in_background(ops, nops) : run_ops(ops, nops);
     for (size_t i = 0; i < nops; i++)
-        if (ops[i].comm)
-            lab_comm_unref(ops[i].comm);
+        lab_comm_unref(ops[i].comm);
     free(ops);
     while (jobs) {
         struct lab_job *next = jobs->next;
@@ -266,6 +346,19 @@ static ncclResult_t finish_group(void)
         jobs = next;
     }
     return result;
+}
+
+ncclResult_t lab_settle(ncclComm_t comm, ncclResult_t result)
+{
+    if (result == ncclInProgress)
+        (void)ncclCommGetAsyncError(comm, &result);
+    return result;
+}
+
+ncclResult_t lab_group_refuse(ncclResult_t result)
+{
+    lab_group_enter();
+    return lab_group_leave(result);
 }
 
 ncclResult_t lab_group_leave(ncclResult_t result)

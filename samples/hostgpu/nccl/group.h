@@ -21,19 +21,35 @@ struct lab_job {
     ncclComm_t *newcomm;     /* filled when the child is ready */
     int color, key;
     int nranks, rank;
-    uint64_t id;
-    ncclConfig_t config;
+    bool ends_parent; /* a shrink with abort */
+    struct lab_identity identity;
+    struct lab_config config;
+    struct lab_window *window; /* to register; the job's until it runs */
+    ncclWindow_t *new_window;
 };
 
 /* Enters an implicit group around one call; lab_group_leave with the call's result ends it. The result of
  * leaving is what the public function returns. */
 void lab_group_enter(void);
 ncclResult_t lab_group_leave(ncclResult_t result);
+/* For a call that is wrong before it can be added: inside a group, the group fails too. */
+ncclResult_t lab_group_refuse(ncclResult_t result);
+
+/* ops.c: a call, which is n operations (more than one only for a wait). */
+ncclResult_t lab_enqueue(ncclComm_t comm, struct lab_op *ops, size_t n, ncclRedOp_t redop,
+                         cudaStream_t stream, const char *name);
 
 /* Adds an operation. The stream has been resolved. */
 ncclResult_t lab_group_add_op(ncclComm_t comm, CUstream stream, const struct lab_op *op);
 /* Adds a job, a malloc'd copy of which the group owns. */
 ncclResult_t lab_group_add_job(const struct lab_job *job);
+/* What a call on a non-blocking communicator returns, asked through the public name as the real library does:
+ * an interposer sees the question. */
+ncclResult_t lab_settle(ncclComm_t comm, ncclResult_t result);
+
+/* init.c: a rank that has no communicator yet joins one; call it inside a group. */
+ncclResult_t lab_init_rank(ncclComm_t *newcomm, int nranks, int rank, const struct lab_identity *identity,
+                           const ncclConfig_t *config, const char *name);
 
 /* connect.c: what a first operation does on the host, in two steps; the second blocks until the peers are
  * there too, or fails when the comm is stopped. */

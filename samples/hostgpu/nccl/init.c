@@ -31,41 +31,24 @@ ncclResult_t pncclGetUniqueId(ncclUniqueId *id)
 }
 LAB_EXPORT(ncclGetUniqueId);
 
-/* The caller's struct may be older or newer than ours: take the fields both have. */
-static ncclResult_t read_config(const ncclConfig_t *from, const ncclConfig_t *inherited, ncclConfig_t *to)
-{
-    static const ncclConfig_t defaults = NCCL_CONFIG_INITIALIZER;
-    *to = inherited ? *inherited : defaults;
-    if (!from)
-        return ncclSuccess;
-    if (from->magic != defaults.magic || from->size < offsetof(ncclConfig_t, cgaClusterSize))
-        return lab_error(ncclInvalidArgument,
-                         "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
-    *to = defaults;
-    memcpy(to, from, from->size < sizeof *to ? from->size : sizeof *to);
-    to->size = sizeof *to;
-    to->netName = to->commName = NULL; /* the caller's strings need not outlive the call */
-    if (to->blocking != NCCL_CONFIG_UNDEF_INT && to->blocking != 0 && to->blocking != 1)
-        return lab_error(ncclInvalidArgument, "Invalid config blocking attribute value %d", to->blocking);
-    return ncclSuccess;
-}
-
-/* What a call on a non-blocking communicator returns, asked through the public name as the real library does:
- * an interposer sees the question. */
-static ncclResult_t settle(ncclComm_t comm, ncclResult_t result)
-{
-    if (result == ncclInProgress)
-        (void)ncclCommGetAsyncError(comm, &result);
-    return result;
-}
-
 /* ---- Init ---- */
+
+static struct lab_identity name_of(const ncclUniqueId *ids, int n)
+{
+    struct lab_identity identity;
+    uint64_t state[2] = {1, 1};
+    identity.id = lab_hash(LAB_HASH_START, ids, (size_t)n * sizeof *ids);
+    lab_nccl_eat(state, ids, sizeof *ids);
+    identity.hash = lab_nccl_digest(state);
+    memcpy(&identity.magic, ids, sizeof identity.magic);
+    return identity;
+}
 
 static ncclResult_t run_join(struct lab_job *job)
 {
     struct ncclComm *comm = job->state;
     ncclResult_t result = lab_comm_join(comm);
-    if (result != ncclSuccess && comm->blocking && !lab_comm_is_aborted(comm)) {
+    if (result != ncclSuccess && !comm->config.nonblocking && !lab_comm_is_aborted(comm)) {
         /* Nobody has the handle yet: the job's reference is the last. */
         *job->newcomm = NULL;
         lab_comm_unref(comm);
@@ -73,8 +56,8 @@ static ncclResult_t run_join(struct lab_job *job)
     return result;
 }
 
-static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, uint64_t id,
-                              const ncclConfig_t *config, const char *name)
+ncclResult_t lab_init_rank(ncclComm_t *newcomm, int nranks, int rank, const struct lab_identity *identity,
+                           const ncclConfig_t *config, const char *name)
 {
     struct lab_job job = {.run = run_join, .newcomm = newcomm};
     if (!newcomm)
@@ -82,9 +65,9 @@ static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, uint64_
     *newcomm = NULL;
     if (nranks < 1 || rank < 0 || rank >= nranks)
         return lab_error(ncclInvalidArgument, "%s : invalid rank requested : %d/%d", name, rank, nranks);
-    ncclResult_t result = read_config(config, NULL, &job.config);
+    ncclResult_t result = lab_config_read(config, NULL, &job.config);
     if (result == ncclSuccess)
-        result = lab_comm_new(&job.state, nranks, rank, id, &job.config);
+        result = lab_comm_new(&job.state, nranks, rank, identity, &job.config);
     if (result != ncclSuccess)
         return result;
     result = lab_group_add_job(&job);
@@ -98,20 +81,20 @@ static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, uint64_
 
 ncclResult_t pncclCommInitRank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank)
 {
-    uint64_t hash = lab_hash(LAB_HASH_START, &id, sizeof id);
+    struct lab_identity identity = name_of(&id, 1);
     lab_group_enter();
-    return lab_group_leave(init_rank(newcomm, nranks, rank, hash, NULL, "ncclCommInitRank"));
+    return lab_group_leave(lab_init_rank(newcomm, nranks, rank, &identity, NULL, "ncclCommInitRank"));
 }
 LAB_EXPORT(ncclCommInitRank);
 
 ncclResult_t pncclCommInitRankConfig(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank,
                                      ncclConfig_t *config)
 {
-    uint64_t hash = lab_hash(LAB_HASH_START, &id, sizeof id);
+    struct lab_identity identity = name_of(&id, 1);
     lab_group_enter();
     ncclResult_t result =
-        lab_group_leave(init_rank(newcomm, nranks, rank, hash, config, "ncclCommInitRankConfig"));
-    return newcomm ? settle(*newcomm, result) : result;
+        lab_group_leave(lab_init_rank(newcomm, nranks, rank, &identity, config, "ncclCommInitRankConfig"));
+    return newcomm ? lab_settle(*newcomm, result) : result;
 }
 LAB_EXPORT(ncclCommInitRankConfig);
 
@@ -121,10 +104,10 @@ ncclResult_t pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int rank
     const char *name = "ncclCommInitRankScalable";
     if (nids < 1 || nids > nranks || !ids)
         return lab_error(ncclInvalidArgument, "%s : %d ids for %d ranks", name, nids, nranks);
-    uint64_t hash = lab_hash(LAB_HASH_START, ids, (size_t)nids * sizeof *ids);
+    struct lab_identity identity = name_of(ids, nids);
     lab_group_enter();
-    ncclResult_t result = lab_group_leave(init_rank(newcomm, nranks, rank, hash, config, name));
-    return newcomm ? settle(*newcomm, result) : result;
+    ncclResult_t result = lab_group_leave(lab_init_rank(newcomm, nranks, rank, &identity, config, name));
+    return newcomm ? lab_settle(*newcomm, result) : result;
 }
 LAB_EXPORT(ncclCommInitRankScalable);
 
@@ -132,7 +115,7 @@ static ncclResult_t init_all(ncclComm_t *comms, int ndev, const int *devices)
 {
     ncclUniqueId id;
     ncclResult_t result = ncclGetUniqueId(&id);
-    uint64_t hash = lab_hash(LAB_HASH_START, &id, sizeof id);
+    struct lab_identity identity = name_of(&id, 1);
     int before = hg_current_device();
     for (int i = 0; i < ndev && result == ncclSuccess; i++) {
         int device = devices ? devices[i] : i;
@@ -142,7 +125,7 @@ static ncclResult_t init_all(ncclComm_t *comms, int ndev, const int *devices)
             if (devices[j] == device)
                 result = lab_error(ncclInvalidUsage, "ncclCommInitAll : device %d twice", device);
         if (result == ncclSuccess)
-            result = init_rank(&comms[i], ndev, i, hash, NULL, "ncclCommInitAll");
+            result = lab_init_rank(&comms[i], ndev, i, &identity, NULL, "ncclCommInitAll");
     }
     hg_set_current_device(before);
     return result;
@@ -157,142 +140,6 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comms, int ndev, const int *devices)
 }
 LAB_EXPORT(ncclCommInitAll);
 
-/* ---- Children ---- */
-
-static ncclResult_t make_child(struct lab_job *job)
-{
-    struct ncclComm *parent = job->state, *child;
-    ncclResult_t result = lab_comm_new(&child, job->nranks, job->rank, job->id, &job->config);
-    if (result != ncclSuccess)
-        return result;
-    child->device = parent->device;
-    child->parent_aborted = &parent->aborted;
-    result = lab_comm_join(child);
-    child->parent_aborted = NULL;
-    if (result == ncclSuccess)
-        *job->newcomm = child;
-    else
-        lab_comm_unref(child);
-    return result;
-}
-
-/* Rank and size in the group of the same colour: by key, then by parent rank. */
-static void find_place(struct lab_job *job)
-{
-    struct ncclComm *parent = job->state;
-    unsigned parity = (unsigned)parent->host_phase & 1;
-    job->nranks = job->rank = 0;
-    for (int r = 0; r < parent->nranks; r++) {
-        struct lab_rank_words *words = lab_region_rank(&parent->region, r);
-        int64_t color = atomic_load(&words->host[parity].first);
-        int64_t key = atomic_load(&words->host[parity].second);
-        if (color != job->color)
-            continue;
-        job->nranks++;
-        if (key < job->key || (key == job->key && r < parent->rank))
-            job->rank++;
-    }
-}
-
-static ncclResult_t run_split(struct lab_job *job)
-{
-    if (!lab_comm_host_barrier(job->state, job->color, job->key))
-        return lab_error(ncclInternalError, "aborted while waiting for other ranks to split");
-    if (job->color == NCCL_SPLIT_NOCOLOR)
-        return ncclSuccess;
-    find_place(job);
-    job->id = lab_hash(job->id, &job->color, sizeof job->color);
-    return make_child(job);
-}
-
-/* Jobs on one communicator must not overlap. */
-static ncclResult_t check_idle(struct ncclComm *comm, const char *name)
-{
-    ncclResult_t result = lab_comm_check(comm, name);
-    if (result == ncclSuccess && atomic_load(&comm->async_result) == ncclInProgress)
-        result = lab_error(ncclInvalidArgument,
-                           "%s : attempt to use communicator before the previous operation "
-                           "returned ncclSuccess",
-                           name);
-    return result;
-}
-
-static ncclResult_t add_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
-                              const ncclConfig_t *config)
-{
-    struct lab_job job = {.run = run_split, .state = comm, .newcomm = newcomm, .color = color, .key = key};
-    ncclResult_t result = check_idle(comm, "ncclCommSplit");
-    if (result == ncclSuccess && !newcomm)
-        result = lab_error(ncclInvalidArgument, "ncclCommSplit : newcomm argument is NULL");
-    if (result == ncclSuccess && color < 0 && color != NCCL_SPLIT_NOCOLOR)
-        result = lab_error(ncclInvalidArgument, "ncclCommSplit : invalid color %d", color);
-    if (result == ncclSuccess)
-        result = read_config(config, &comm->config, &job.config);
-    if (result != ncclSuccess)
-        return result;
-    *newcomm = NULL;
-    pthread_mutex_lock(&comm->lock);
-    uint64_t ordinal = ++comm->splits;
-    pthread_mutex_unlock(&comm->lock);
-    job.id = lab_hash(lab_hash(comm->id, "split", 5), &ordinal, sizeof ordinal);
-    return lab_group_add_job(&job);
-}
-
-ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
-{
-    lab_group_enter();
-    return lab_group_leave(add_split(comm, color, key, newcomm, config));
-}
-LAB_EXPORT(ncclCommSplit);
-
-static ncclResult_t run_shrink(struct lab_job *job)
-{
-    return make_child(job);
-}
-
-/* Members after a shrink: everybody not listed. The list is part of the child's name, so ranks that
- * disagree about it never meet. */
-static ncclResult_t add_shrink(ncclComm_t comm, const int *excluded, int nexcluded, ncclComm_t *newcomm,
-                               const ncclConfig_t *config, int flags)
-{
-    struct lab_job job = {.run = run_shrink, .state = comm, .newcomm = newcomm};
-    ncclResult_t result = check_idle(comm, "ncclCommShrink");
-    if (result == ncclSuccess && (!newcomm || !excluded || nexcluded < 1))
-        result = lab_error(ncclInvalidArgument, "ncclCommShrink : no list of ranks to exclude");
-    if (result == ncclSuccess)
-        result = read_config(config, &comm->config, &job.config);
-    if (result != ncclSuccess)
-        return result;
-    pthread_mutex_lock(&comm->lock);
-    uint64_t ordinal = ++comm->shrinks;
-    pthread_mutex_unlock(&comm->lock);
-    job.id = lab_hash(lab_hash(comm->id, "shrink", 6), &ordinal, sizeof ordinal);
-    for (int r = 0; r < comm->nranks; r++) {
-        bool out = false;
-        for (int i = 0; i < nexcluded; i++)
-            out |= excluded[i] == r;
-        if (out && r == comm->rank)
-            return lab_error(ncclInvalidArgument, "ncclCommShrink : called by excluded rank %d", r);
-        if (out)
-            continue;
-        job.id = lab_hash(job.id, &r, sizeof r);
-        job.rank += r < comm->rank;
-        job.nranks++;
-    }
-    *newcomm = NULL;
-    if (flags & NCCL_SHRINK_ABORT)
-        lab_comm_revoke(comm);
-    return lab_group_add_job(&job);
-}
-
-ncclResult_t pncclCommShrink(ncclComm_t comm, int *excluded, int nexcluded, ncclComm_t *newcomm,
-                             ncclConfig_t *config, int flags)
-{
-    lab_group_enter();
-    return lab_group_leave(add_shrink(comm, excluded, nexcluded, newcomm, config, flags));
-}
-LAB_EXPORT(ncclCommShrink);
-
 /* ---- The end ---- */
 
 static ncclResult_t run_finalize(struct lab_job *job)
@@ -306,7 +153,7 @@ static ncclResult_t run_finalize(struct lab_job *job)
 static ncclResult_t add_finalize(ncclComm_t comm)
 {
     struct lab_job job = {.run = run_finalize, .state = comm};
-    ncclResult_t result = check_idle(comm, "ncclCommFinalize");
+    ncclResult_t result = lab_comm_check_idle(comm, "ncclCommFinalize");
     if (result == ncclSuccess && (atomic_load(&comm->revoked) || atomic_exchange(&comm->finalized, true)))
         result = lab_error(ncclInvalidArgument, "ncclCommFinalize : comm is finalized or revoked already");
     return result == ncclSuccess ? lab_group_add_job(&job) : result;
@@ -317,7 +164,7 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm)
     if (!comm)
         return ncclSuccess;
     lab_group_enter();
-    return settle(comm, lab_group_leave(add_finalize(comm)));
+    return lab_settle(comm, lab_group_leave(add_finalize(comm)));
 }
 LAB_EXPORT(ncclCommFinalize);
 
@@ -352,6 +199,12 @@ ncclResult_t pncclCommAbort(ncclComm_t comm)
 }
 LAB_EXPORT(ncclCommAbort);
 
+static ncclResult_t run_revoke(struct lab_job *job)
+{
+    lab_comm_drain(job->state);
+    return ncclSuccess;
+}
+
 ncclResult_t pncclCommRevoke(ncclComm_t comm, int flags)
 {
     ncclResult_t result = lab_comm_check(comm, "ncclCommRevoke");
@@ -359,7 +212,10 @@ ncclResult_t pncclCommRevoke(ncclComm_t comm, int flags)
         return result;
     if (flags != NCCL_REVOKE_DEFAULT)
         return lab_error(ncclInvalidArgument, "ncclCommRevoke : flags must be NCCL_REVOKE_DEFAULT");
-    lab_comm_revoke(comm);
-    return ncclSuccess;
+    lab_comm_stop(comm);
+    lab_comm_wait_jobs(comm); /* what was launching gives up */
+    struct lab_job job = {.run = run_revoke, .state = comm};
+    lab_group_enter();
+    return lab_settle(comm, lab_group_leave(lab_group_add_job(&job)));
 }
 LAB_EXPORT(ncclCommRevoke);

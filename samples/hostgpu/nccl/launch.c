@@ -5,13 +5,16 @@
 #include <stdlib.h>
 #include <time.h>
 
+/* What runs one after another: all collectives, all messages, all one-sided operations. */
+enum class { COLLECTIVES, MESSAGES, ONE_SIDED, CLASSES };
+
 /* All operations of one group on one communicator; on a GPU, one kernel. */
 struct launch {
     struct hg_work base;
     struct ncclComm *comm;
     struct hg_fence *done;
-    size_t ncollectives, np2p;
-    struct lab_op *collectives, *p2p;
+    struct lab_op *ops[CLASSES];
+    size_t n[CLASSES];
     bool is_silent, raises_error;
     bool is_captured; /* lives in a graph and runs at each replay */
 };
@@ -29,10 +32,11 @@ static void run_launch(struct hg_work *work)
         lab_hang_until_stopped(c);
     pthread_mutex_lock(&c->run_lock);
     /* As NCCL does, collectives first, in the order of the calls, then all messages at once. */
-    for (size_t i = 0; i < l->ncollectives; i++)
-        lab_run_collective(c, &l->collectives[i]);
-    if (l->np2p && !lab_comm_is_stopped(c))
-        lab_run_p2p(c, l->p2p, l->np2p);
+    for (size_t i = 0; i < l->n[COLLECTIVES]; i++)
+        lab_run_collective(c, &l->ops[COLLECTIVES][i]);
+    if (l->n[MESSAGES] && !lab_comm_is_stopped(c))
+        lab_run_p2p(c, l->ops[MESSAGES], l->n[MESSAGES]);
+    lab_run_rma(c, l->ops[ONE_SIDED], l->n[ONE_SIDED]);
     pthread_mutex_unlock(&c->run_lock);
     hg_fence_signal(l->done);
 }
@@ -44,8 +48,8 @@ static void release_launch(struct hg_work *work)
         lab_comm_count_graph_launch(l->comm, -1);
     lab_comm_unref(l->comm);
     hg_fence_unref(l->done);
-    free(l->collectives);
-    free(l->p2p);
+    for (int k = 0; k < CLASSES; k++)
+        free(l->ops[k]);
     free(l);
 }
 
@@ -103,37 +107,44 @@ static size_t expand(const struct ncclComm *c, const struct lab_op *op, struct l
     return n;
 }
 
-static bool is_p2p(const struct lab_op *op)
+static enum class class_of(const struct lab_op *op) {
+    return op->kind >= LAB_PUT_SIGNAL   ? ONE_SIDED
+           : op->kind >= LAB_ALL_TO_ALL ? MESSAGES
+                                        : COLLECTIVES;
+}
+
+static bool allocate(struct launch *l, const struct lab_op *ops, size_t n)
 {
-    return op->kind >= LAB_ALL_TO_ALL;
+    size_t count[CLASSES] = {0};
+    for (size_t i = 0; i < n; i++)
+        count[class_of(&ops[i])] += pieces(l->comm, &ops[i]);
+    for (int k = 0; k < CLASSES; k++)
+        if (count[k] && !(l->ops[k] = calloc(count[k], sizeof *l->ops[k])))
+            return false;
+    return true;
 }
 
 static struct launch *new_launch(struct ncclComm *c, const struct lab_op *ops, size_t n)
 {
-    size_t ncollectives = 0, np2p = 0;
-    for (size_t i = 0; i < n; i++)
-        *(is_p2p(&ops[i]) ? &np2p : &ncollectives) += pieces(c, &ops[i]);
     struct launch *l = calloc(1, sizeof *l);
     if (!l)
         return NULL;
     lab_comm_ref(c);
     l->comm = c;
-    l->base = (struct hg_work){run_launch, release_launch, NULL, HG_WORK_NCCL, (unsigned)n};
-    l->collectives = calloc(ncollectives + 1, sizeof *l->collectives);
-    l->p2p = calloc(np2p + 1, sizeof *l->p2p);
+    l->base = (struct hg_work){run_launch, release_launch, NULL, HG_WORK_NCCL, 0};
     l->done = hg_fence_new();
-    if (!l->collectives || !l->p2p || !l->done) {
+    if (!allocate(l, ops, n) || !l->done) {
         release_launch(&l->base);
         return NULL;
     }
     const struct hg_fault_plan *plan = hg_fault_plan();
     for (size_t i = 0; i < n; i++) {
+        enum class k = class_of(&ops[i]);
         l->is_silent |= plan->silent_at == ops[i].ordinal;
         l->raises_error |= plan->async_err_at == ops[i].ordinal;
-        if (is_p2p(&ops[i]))
-            l->np2p += expand(c, &ops[i], l->p2p + l->np2p);
-        else
-            l->collectives[l->ncollectives++] = ops[i];
+        l->n[k] += expand(c, &ops[i], l->ops[k] + l->n[k]);
+        /* A wait for several peers is one call. */
+        l->base.nccl_ops += i == 0 || ops[i].ordinal != ops[i - 1].ordinal;
     }
     return l;
 }
@@ -206,14 +217,29 @@ static CUresult submit_now(struct launch *l, const CUstream *streams, size_t n)
     return result;
 }
 
+/* Events that callers asked to be recorded when their operation starts: in front of the launch. */
+static CUresult record_starts(const struct lab_op *ops, const CUstream *streams, size_t n)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < n && result == CUDA_SUCCESS; i++)
+        if (ops[i].launched)
+            result = hg_event_record(ops[i].launched, streams[i], CU_EVENT_RECORD_DEFAULT);
+    return result;
+}
+
 ncclResult_t lab_launch(ncclComm_t c, const struct lab_op *ops, const CUstream *streams, size_t n)
 {
     struct launch *l = new_launch(c, ops, n);
     uint64_t capture;
     if (!l)
         return lab_error(ncclSystemError, "no memory to launch %zu operations", n);
-    CUresult result = hg_capture_info(streams[0], &capture, NULL) ? submit_captured(l, capture, streams, n)
-                                                                  : submit_now(l, streams, n);
+    CUresult result = record_starts(ops, streams, n);
+    if (result != CUDA_SUCCESS)
+        release_launch(&l->base);
+    else if (hg_capture_info(streams[0], &capture, NULL))
+        result = submit_captured(l, capture, streams, n);
+    else
+        result = submit_now(l, streams, n);
     return result == CUDA_SUCCESS ? ncclSuccess
                                   : lab_error(ncclUnhandledCudaError, "Cuda failure %d", (int)result);
 }

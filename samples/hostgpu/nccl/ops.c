@@ -16,6 +16,8 @@ static ncclResult_t check_ready(ncclComm_t c, const char *name)
         return result;
     if (atomic_load(&c->aborted) || atomic_load(&c->revoked) || atomic_load(&c->finalized))
         return lab_error(ncclInvalidUsage, "%s : communicator was aborted, revoked or finalized", name);
+    if (atomic_load(&c->suspended))
+        return lab_error(ncclInvalidUsage, "%s : communicator is suspended", name);
     if (state == ncclInProgress)
         return lab_error(ncclInvalidArgument,
                          "%s : attempt to use communicator before the previous operation "
@@ -37,33 +39,50 @@ static ncclResult_t check_op(ncclComm_t c, const struct lab_op *op, const char *
     return ncclSuccess;
 }
 
-static ncclResult_t add(ncclComm_t c, struct lab_op *op, ncclRedOp_t redop, cudaStream_t handle,
+static ncclResult_t check_call(ncclComm_t c, struct lab_op *ops, size_t n, ncclRedOp_t redop,
+                               const char *name)
+{
+    ncclResult_t result = check_ready(c, name);
+    for (size_t i = 0; i < n && result == ncclSuccess; i++)
+        result = check_op(c, &ops[i], name);
+    for (size_t i = 0; i < n && result == ncclSuccess; i++)
+        result = lab_redop_resolve(c, redop, ops[i].datatype, &ops[i].redop, name);
+    return result;
+}
+
+static ncclResult_t add(ncclComm_t c, struct lab_op *ops, size_t n, ncclRedOp_t redop, cudaStream_t handle,
                         const char *name)
 {
     CUstream stream;
-    ncclResult_t result = check_ready(c, name);
-    if (result == ncclSuccess)
-        result = check_op(c, op, name);
-    if (result == ncclSuccess)
-        result = lab_redop_resolve(c, redop, op->datatype, &op->redop, name);
+    ncclResult_t result = check_call(c, ops, n, redop, name);
     if (result != ncclSuccess)
         return result;
     /* The default stream means the communicator's device, whatever the calling thread's current one is. */
     if (hg_stream_resolve(handle, c->device, &stream) != CUDA_SUCCESS)
         return lab_error(ncclInvalidArgument, "%s : invalid stream", name);
-    if (op->count == 0 && op->kind != LAB_SEND && op->kind != LAB_RECV)
+    if (n == 0 || (ops->count == 0 && ops->kind < LAB_SEND))
         return ncclSuccess; /* dropped before launch, as in NCCL */
     pthread_mutex_lock(&c->lock);
-    op->ordinal = ++c->op_count;
+    unsigned ordinal = ++c->op_count;
     pthread_mutex_unlock(&c->lock);
-    return lab_group_add_op(c, stream, op);
+    for (size_t i = 0; i < n && result == ncclSuccess; i++) {
+        ops[i].ordinal = ordinal;
+        result = lab_group_add_op(c, stream, &ops[i]);
+    }
+    return result;
+}
+
+ncclResult_t lab_enqueue(ncclComm_t c, struct lab_op *ops, size_t n, ncclRedOp_t redop, cudaStream_t stream,
+                         const char *name)
+{
+    lab_group_enter();
+    return lab_settle(c, lab_group_leave(add(c, ops, n, redop, stream, name)));
 }
 
 static ncclResult_t enqueue(ncclComm_t c, struct lab_op op, ncclRedOp_t redop, cudaStream_t stream,
                             const char *name)
 {
-    lab_group_enter();
-    return lab_group_leave(add(c, &op, redop, stream, name));
+    return lab_enqueue(c, &op, 1, redop, stream, name);
 }
 
 ncclResult_t pncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,

@@ -1,14 +1,13 @@
-/* Questions about a communicator, and memory for it. */
+/* Questions about the library and a communicator. */
 #include "comm.h"
 #include "export.h"
-
-#include <stdlib.h>
+#include "version.h"
 
 ncclResult_t pncclGetVersion(int *version)
 {
     if (!version)
         return lab_error(ncclInvalidArgument, "ncclGetVersion : version argument is NULL");
-    *version = NCCL_VERSION_CODE;
+    *version = lab_nccl_version;
     return ncclSuccess;
 }
 LAB_EXPORT(ncclGetVersion);
@@ -69,78 +68,3 @@ ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int *device)
     return answer(comm, device, device_of, "ncclCommCuDevice");
 }
 LAB_EXPORT(ncclCommCuDevice);
-
-/* ---- Registered memory: the lab stages everything, so a registration is only a handle ---- */
-
-struct registration {
-    void *buffer;
-    size_t bytes;
-};
-
-static ncclResult_t make_registration(const struct ncclComm *comm, void *buffer, size_t bytes, void **handle,
-                                      const char *name)
-{
-    ncclResult_t result = lab_comm_check(comm, name);
-    if (result == ncclSuccess && (!handle || !buffer || !bytes))
-        result = lab_error(ncclInvalidArgument, "%s : buffer, size or handle is missing", name);
-    if (result != ncclSuccess)
-        return result;
-    struct registration *made = malloc(sizeof *made);
-    if (!made)
-        return lab_error(ncclSystemError, "%s : no memory", name);
-    *made = (struct registration){buffer, bytes};
-    *handle = made;
-    return ncclSuccess;
-}
-
-ncclResult_t pncclCommRegister(const ncclComm_t comm, void *buffer, size_t bytes, void **handle)
-{
-    return make_registration(comm, buffer, bytes, handle, "ncclCommRegister");
-}
-LAB_EXPORT(ncclCommRegister);
-
-ncclResult_t pncclCommDeregister(const ncclComm_t comm, void *handle)
-{
-    ncclResult_t result = lab_comm_check(comm, "ncclCommDeregister");
-    if (result == ncclSuccess)
-        free(handle);
-    return result;
-}
-LAB_EXPORT(ncclCommDeregister);
-
-ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void *buffer, size_t bytes, ncclWindow_t *window,
-                                     int flags)
-{
-    if (flags & ~NCCL_WIN_COLL_SYMMETRIC)
-        return lab_error(ncclInvalidArgument, "ncclCommWindowRegister : unknown flags %#x", (unsigned)flags);
-    return make_registration(comm, buffer, bytes, (void **)window, "ncclCommWindowRegister");
-}
-LAB_EXPORT(ncclCommWindowRegister);
-
-ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
-{
-    ncclResult_t result = lab_comm_check(comm, "ncclCommWindowDeregister");
-    if (result == ncclSuccess)
-        free(window);
-    return result;
-}
-LAB_EXPORT(ncclCommWindowDeregister);
-
-ncclResult_t pncclMemAlloc(void **pointer, size_t bytes)
-{
-    if (!pointer)
-        return lab_error(ncclInvalidArgument, "ncclMemAlloc : ptr argument is NULL");
-    CUresult result = hg_memory_alloc(pointer, bytes, hg_current_device(), HG_MEMORY_DEVICE);
-    return result == CUDA_SUCCESS
-               ? ncclSuccess
-               : lab_error(ncclUnhandledCudaError, "ncclMemAlloc : no memory for %zu bytes", bytes);
-}
-LAB_EXPORT(ncclMemAlloc);
-
-ncclResult_t pncclMemFree(void *pointer)
-{
-    CUresult result = hg_memory_free(pointer, HG_MEMORY_DEVICE);
-    return result == CUDA_SUCCESS ? ncclSuccess
-                                  : lab_error(ncclInvalidArgument, "ncclMemFree : unknown pointer");
-}
-LAB_EXPORT(ncclMemFree);

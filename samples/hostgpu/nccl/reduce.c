@@ -1,5 +1,7 @@
 #include "reduce.h"
 
+#include "version.h"
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -11,7 +13,9 @@ size_t lab_type_size(ncclDataType_t type)
         [ncclInt64] = 8,   [ncclUint64] = 8,   [ncclFloat16] = 2,    [ncclFloat32] = 4,
         [ncclFloat64] = 8, [ncclBfloat16] = 2, [ncclFloat8e4m3] = 1, [ncclFloat8e5m2] = 1,
     };
-    return (unsigned)type < ncclNumTypes ? sizes[type] : 0;
+    unsigned known =
+        lab_nccl_version < 22403 ? ncclFloat8e4m3 : ncclNumTypes; /* 8-bit floats: since 2.24.3 */
+    return (unsigned)type < known ? sizes[type] : 0;
 }
 
 /* ---- Small floats ---- */

@@ -7,7 +7,7 @@
 #ifndef LAB_REDUCE_H
 #define LAB_REDUCE_H
 
-#include <nccl.h>
+#include "compat.h"
 #include <stddef.h>
 
 /* Bytes of one element; 0 for a number that is no datatype. */

@@ -55,7 +55,7 @@ static void measure(struct lab_region *r, int nranks)
     r->slot_bytes = share((size_t)4 << 20, nranks, least, 256u << 10);
     r->chunk_bytes = share((size_t)1 << 20, nranks, 8u << 10, 128u << 10);
     r->bytes = rank_area(nranks) + out_area(nranks) + in_area(nranks) +
-               n * (2 * r->slot_bytes + LAB_P2P_BUFFERS * r->chunk_bytes);
+               n * (2 * r->slot_bytes + (LAB_P2P_BUFFERS + 1) * r->chunk_bytes);
 }
 
 struct lab_rank_words *lab_region_rank(const struct lab_region *r, int rank)
@@ -88,7 +88,7 @@ char *lab_region_slot(const struct lab_region *r, int rank, unsigned parity)
 char *lab_region_p2p_buffer(const struct lab_region *r, int rank, unsigned index)
 {
     char *area = data_area(r) + 2 * (size_t)r->nranks * r->slot_bytes;
-    return area + ((size_t)rank * LAB_P2P_BUFFERS + index) * r->chunk_bytes;
+    return area + ((size_t)rank * (LAB_P2P_BUFFERS + 1) + index) * r->chunk_bytes;
 }
 
 /* ---- The directory where ranks meet ---- */

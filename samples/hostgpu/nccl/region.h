@@ -9,7 +9,7 @@
 #ifndef LAB_REGION_H
 #define LAB_REGION_H
 
-#include <nccl.h>
+#include "compat.h"
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +32,10 @@ struct lab_rank_words {
     } collective[2]; /* of the collective with that parity */
 };
 
+/* What a rank can be signalled with, see rma.c. */
+#define LAB_RMA_CONTEXTS 2
+#define LAB_RMA_SIGNALS  4
+
 /* One direction between two ranks. Two entries each: see p2p.c. */
 struct lab_lane_out {
     _Alignas(64) _Atomic uint64_t posted; /* messages announced */
@@ -39,6 +43,12 @@ struct lab_lane_out {
     _Atomic uint64_t filled;    /* chunks ever */
     _Atomic uint32_t buffer[2]; /* of the sender, in which a chunk lies */
     _Atomic uint32_t connected; /* see connect.c */
+
+    _Alignas(
+        64) _Atomic uint64_t puts; /* chunks for a window, ever; the next words say where the last goes */
+    _Atomic uint64_t put_offset, put_bytes;
+    _Atomic uint32_t put_window;
+    _Atomic uint64_t signals[LAB_RMA_CONTEXTS][LAB_RMA_SIGNALS]; /* raised, ever */
 };
 
 struct lab_lane_in {
@@ -46,6 +56,7 @@ struct lab_lane_in {
     _Atomic uint64_t bytes[2];
     _Atomic uint64_t drained;
     _Atomic uint32_t connected;
+    _Atomic uint64_t puts_taken;
 };
 
 struct lab_region {
@@ -74,7 +85,9 @@ struct lab_lane_out *lab_region_out(const struct lab_region *region, int from, i
 struct lab_lane_in *lab_region_in(const struct lab_region *region, int from, int to);
 /* Staging slot of a rank for barriers of that parity. */
 char *lab_region_slot(const struct lab_region *region, int rank, unsigned parity);
-/* A sender's staging buffer for messages. */
+/* A sender's staging buffer for messages; the one behind those is for puts. */
+#define LAB_P2P_BUFFERS 8
+#define LAB_RMA_BUFFER  LAB_P2P_BUFFERS
 char *lab_region_p2p_buffer(const struct lab_region *region, int rank, unsigned index);
 
 #endif

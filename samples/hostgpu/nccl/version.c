@@ -1,0 +1,3 @@
+#include "version.h"
+
+const int lab_nccl_version = LAB_NCCL_VERSION; /* from the build, one for each library */

@@ -337,6 +337,10 @@ static void apply_gpu_progress(struct diag *d, uint32_t proc)
             d->oom = true;
             break;
         }
+        if (op->state == REC_STATE_ENQUEUED && op->gpu_start_ns)
+            op->state = REC_STATE_GPU_STARTED;
+        if (op->state == REC_STATE_GPU_STARTED && op->gpu_end_ns)
+            op->state = REC_STATE_COMPLETED;
         p->gpu_seen = p->gpu_seen || op->state == REC_STATE_GPU_STARTED || op->state == REC_STATE_COMPLETED;
         if (op->state == REC_STATE_COMPLETED)
             *completed = 1;

@@ -140,6 +140,7 @@ struct call {
     struct rec_op op;
     int thread;
     bool open;
+    bool started, done; /* as the GPU's marks say */
 };
 
 static struct call new_call(int comm, unsigned kind)
@@ -186,6 +187,8 @@ static void issue(struct stage *stage, int rank, struct call *call)
     op->flags |= t->capturing ? REC_OF_CAPTURED : 0;
     t->capturing = false;
     op->exit_ns = call->open ? 0 : op->enter_ns + MS / 10;
+    op->gpu_start_ns = call->started || call->done ? op->enter_ns + MS / 5 : 0;
+    op->gpu_end_ns = call->done ? op->enter_ns + MS / 2 : 0;
     op->state = call->open || t->group ? REC_STATE_IN_CALL
                 : op->result           ? REC_STATE_FAILED
                                        : REC_STATE_ENQUEUED;
@@ -367,6 +370,8 @@ static bool do_data(const struct line *line)
     call.op.stream = (uint32_t)number(line, "stream", 0);
     call.thread = number(line, "thread", 0);
     call.open = option(line, "open") != NULL;
+    call.started = option(line, "started") != NULL;
+    call.done = option(line, "done") != NULL;
     call.op.result = option(line, "failed") ? 4 : 0;
     for (int i = 0; i < line->nranks; i++) {
         struct call mine = call;

@@ -371,6 +371,28 @@ static void capture(void **state)
     CHECK(table);
 }
 
+static void gpu_progress(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"one GPU has not reached it", 4,
+         "* init w\n repeat 9 * ar w 9 done\n *-3 ar w 9 started\n 3 ar w 9\n repeat 3 * ar w 9\n" HANG,
+         "gpu_not_reached", "3", "0-2"},
+        {"all are inside and nobody comes out", 4,
+         "* init w\n repeat 9 * ar w 9 done\n * ar w 9 started\n repeat 3 * ar w 9\n" HANG, "stuck_in_kernel",
+         "", "*"},
+        {"one has not come, whatever the GPUs say", 4,
+         "* init w\n repeat 9 * ar w 9 done\n *-1 ar w 9 started\n" HANG, "stuck_outside_nccl", "1", "*-1"},
+        {"a pair behind the GPU that is blocked", 4,
+         "* init w\n 0-1 init p\n repeat 9 * ar w 9 done\n repeat 9 0-1 ar p 9 done\n 0 ar p 9 started\n 1 "
+         "ar p 9\n"
+         "2-3 ar w 9 started\n 0-1 ar w 9\n" HANG,
+         "gpu_not_reached", "1", "0,2-3"},
+        {"all completed", 4, "* init w\n repeat 9 * ar w 9 done\n * exit 0", "healthy", "", "*"},
+    };
+    CHECK(table);
+}
+
 static void clocks(void **state)
 {
     (void)state;
@@ -417,11 +439,11 @@ static void folds_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signatures),    cmocka_unit_test(order),    cmocka_unit_test(missing),
-        cmocka_unit_test(creation),      cmocka_unit_test(messages), cmocka_unit_test(circles),
-        cmocka_unit_test(lost_evidence), cmocka_unit_test(clocks),   cmocka_unit_test(history),
-        cmocka_unit_test(one_slow_rank), cmocka_unit_test(capture),  cmocka_unit_test(wording),
-        cmocka_unit_test(folds_ranks),
+        cmocka_unit_test(signatures),    cmocka_unit_test(order),         cmocka_unit_test(missing),
+        cmocka_unit_test(creation),      cmocka_unit_test(messages),      cmocka_unit_test(circles),
+        cmocka_unit_test(lost_evidence), cmocka_unit_test(clocks),        cmocka_unit_test(gpu_progress),
+        cmocka_unit_test(history),       cmocka_unit_test(one_slow_rank), cmocka_unit_test(capture),
+        cmocka_unit_test(wording),       cmocka_unit_test(folds_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

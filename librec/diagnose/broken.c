@@ -55,10 +55,12 @@ void classify_pair(struct classify *c, const struct diag_wait *wait)
     diag_say_proc(&t, d->procs[a->proc].p);
     diag_printf(&t, " called ");
     diag_say_op(&t, &a->op);
+    diag_say_place(&t, d->procs[a->proc].p, &a->op);
     diag_printf(&t, " but ");
     diag_say_proc(&t, d->procs[b->proc].p);
     diag_printf(&t, " called ");
     diag_say_op(&t, &b->op);
+    diag_say_place(&t, d->procs[b->proc].p, &b->op);
     diag_printf(&t, " for message %" PRIu64 " of that pair in ", m->seq);
     diag_say_comm(&t, wait->comm);
     diag_summary(d, f, &t);

@@ -125,6 +125,7 @@ static void cause_of_idle(struct classify *c, uint32_t proc, const struct diag_w
                                                                    : REC_VERDICT_STUCK_IN_CALL;
         diag_printf(&cause->why, "has been inside ");
         diag_say_op(&cause->why, call);
+        diag_say_place(&cause->why, p->p, call);
         diag_printf(&cause->why, " since ");
         diag_say_time(&cause->why, diag_common(p, call->enter_ns));
         diag_printf(&cause->why, " although it waits for nobody");
@@ -140,6 +141,13 @@ static void cause_of_idle(struct classify *c, uint32_t proc, const struct diag_w
     cause->type = REC_VERDICT_STUCK_OUTSIDE_NCCL;
     diag_printf(&cause->why, "issued nothing since ");
     diag_say_time(&cause->why, p->last_work_ns ? p->last_work_ns : diag_common(p, p->p->start_ns));
+    const struct diag_op *last = last_op(d, proc);
+    struct diag_text place = {0};
+    if (last)
+        diag_say_place(&place, p->p, &last->op);
+    if (place.data)
+        diag_printf(&cause->why, ", when it called %s%s,", rec_kind_name(last->op.kind), place.data);
+    free(place.data);
     if (in_open_group(d, proc))
         diag_printf(&cause->why, " (between ncclGroupStart and ncclGroupEnd)");
     if (p->p->stall.why == REC_STALL_IDLE || p->life_ns - p->last_work_ns >= d->stall_ns)

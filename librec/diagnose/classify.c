@@ -79,6 +79,7 @@ void classify_say_wait(struct classify *c, struct diag_text *t, const struct dia
     diag_printf(t, count == 1 ? " waits in " : " wait in ");
     free(ranks);
     diag_say_op(t, &d->ops[wait->op].op);
+    diag_say_places(d, t, &d->ops[wait->op]);
     if (wait->match != DIAG_NONE)
         diag_printf(t, ", %s %" PRIu64 " of ", wait->kind == DIAG_WAIT_P2P ? "message" : "op",
                     d->matches[wait->match].seq);

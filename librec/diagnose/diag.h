@@ -386,6 +386,10 @@ void diag_sort_ranks(int32_t *ranks, size_t *count); /* ascending, once each */
 void diag_say_proc(struct diag_text *t, const struct rec_process *p);         /* rank 2 (host a, pid 7) */
 void diag_say_ranks(struct diag_text *t, const int32_t *ranks, size_t count); /* rank 3 / ranks 0-2,5 */
 void diag_say_op(struct diag_text *t, const struct rec_op *op);               /* AllReduce (14 × f32, sum) */
+/* Where in the program's Python code: " at trainer.py:118 in save_checkpoint"; nothing when not known. */
+void diag_say_place(struct diag_text *t, const struct rec_process *p, const struct rec_op *op);
+/* The same for all ranks that called op, as far as they did so from one place. */
+void diag_say_places(const struct diag *d, struct diag_text *t, const struct diag_op *op);
 void diag_say_comm(struct diag_text *t,
                    const struct rec_communicator *comm);  /* communicator "dp" (4 ranks) */
 void diag_say_time(struct diag_text *t, uint64_t ns);     /* 12:01:07 UTC */

@@ -289,19 +289,22 @@ static void say_side(struct diag_text *t, const struct divergence *v, bool usual
     free(ranks);
 }
 
-static void say_divergence(struct diag_text *t, const struct divergence *v, bool creation_skipped)
+static void say_divergence(const struct diag *d, struct diag_text *t, const struct divergence *v,
+                           bool creation_skipped)
 {
     bool swapped_sides = creation_skipped && is_creation(v->unusual);
     const struct lane *x = swapped_sides ? v->usual : v->unusual, *m = swapped_sides ? v->unusual : v->usual;
     say_side(t, v, swapped_sides);
     diag_printf(t, " called ");
     diag_say_op(t, &x->first.op);
+    diag_say_places(d, t, &x->first);
     diag_printf(t, " as op %" PRIu64 " of ", v->lanes->seq);
     diag_say_comm(t, v->lanes->comm);
     diag_printf(t, " where ");
     say_side(t, v, !swapped_sides);
     diag_printf(t, " called ");
     diag_say_op(t, &m->first.op);
+    diag_say_places(d, t, &m->first);
     if (creation_skipped)
         diag_printf(t, ": the creation of a communicator was left out");
     else if (v->tie)
@@ -392,7 +395,7 @@ static void report(struct diag *d, struct divergence *v)
     f->seq = v->lanes->seq;
     f->op = v->usual->first.op;
     struct diag_text t = {0};
-    say_divergence(&t, v, creation_skipped);
+    say_divergence(d, &t, v, creation_skipped);
     if (!blocks(v))
         diag_printf(&t, "; the op completes, but its result is wrong");
     diag_summary(d, f, &t);

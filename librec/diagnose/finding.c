@@ -58,6 +58,23 @@ void diag_evidence(struct diag *d, struct rec_finding *f, const struct rec_proce
         .text = text, .rank = p ? p->rank : -1, .seq = seq, .time_ns = time_ns, .file = p ? p->path : NULL};
 }
 
+static const struct rec_callsite_def *site_of(const struct rec_process *p, const struct rec_op *op)
+{
+    return op->callsite ? rec_process_callsite(p, op->callsite) : NULL;
+}
+
+/* In Python code, else in native code, for programs written in it. */
+static void say_any_place(struct diag *d, struct diag_text *t, const struct rec_process *p,
+                          const struct rec_op *op)
+{
+    const struct rec_callsite_def *site = site_of(p, op);
+    char text[256];
+    if (!d->symbolizer)
+        d->symbolizer = rec_symbolizer_new();
+    if (site && rec_callsite_text(site, d->symbolizer, text, sizeof text))
+        diag_printf(t, " at %s", text);
+}
+
 void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_op *op, const char *what)
 {
     const struct rec_process *p = d->procs[op->proc].p;
@@ -65,6 +82,7 @@ void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_o
     diag_say_proc(&t, p);
     diag_printf(&t, " %s ", what);
     diag_say_op(&t, &op->op);
+    say_any_place(d, &t, p, &op->op);
     if (op->member) {
         diag_printf(&t,
                     rec_kind_flags(op->op.kind) & REC_KF_P2P   ? " as message %" PRIu64 " of "
@@ -233,6 +251,40 @@ void diag_say_op(struct diag_text *t, const struct rec_op *op)
     if (flags & REC_KF_ROOT)
         diag_printf(t, ", root %d", (int)op->peer);
     diag_printf(t, ")");
+}
+
+void diag_say_place(struct diag_text *t, const struct rec_process *p, const struct rec_op *op)
+{
+    const struct rec_callsite_def *site = site_of(p, op);
+    char text[256];
+    if (site && site->kind == REC_CALLSITE_PYTHON && rec_callsite_text(site, NULL, text, sizeof text))
+        diag_printf(t, " at %s", text);
+}
+
+static bool same_place(const struct rec_callsite_def *a, const struct rec_callsite_def *b)
+{
+    const struct rec_source_frame *x = rec_callsite_place(a), *y = rec_callsite_place(b);
+    return a == b || (x && y && x->line == y->line && strcmp(x->file, y->file) == 0 &&
+                      strcmp(x->function, y->function) == 0);
+}
+
+void diag_say_places(const struct diag *d, struct diag_text *t, const struct diag_op *op)
+{
+    const struct rec_process *p = d->procs[op->proc].p;
+    const struct rec_callsite_def *site = site_of(p, &op->op);
+    if (!site || site->kind != REC_CALLSITE_PYTHON)
+        return;
+    diag_say_place(t, p, &op->op);
+    uint32_t match = op->member ? diag_match_find(d, op->member->comm, op->op.seq, -1, -1) : DIAG_NONE;
+    for (uint32_t i = match == DIAG_NONE ? DIAG_NONE : d->matches[match].first_op; i != DIAG_NONE;
+         i = d->ops[i].match_next) {
+        const struct diag_op *other = &d->ops[i];
+        const struct rec_callsite_def *there = site_of(d->procs[other->proc].p, &other->op);
+        if (other->sig == op->sig && there && !same_place(site, there)) {
+            diag_printf(t, " (rank %d; not all from there)", (int)p->rank);
+            return;
+        }
+    }
 }
 
 void diag_say_comm(struct diag_text *t, const struct rec_communicator *comm)

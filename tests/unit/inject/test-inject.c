@@ -716,7 +716,8 @@ static void memory_stays_below_sixteen_mebibytes(void **state)
     /* The region counts in full, wherever its file system keeps it. */
     const struct rec_live_config layout = {REC_LIVE_DEFAULT_COMMS,  REC_LIVE_DEFAULT_THREADS,
                                            REC_LIVE_DEFAULT_REDOPS, REC_LIVE_DEFAULT_STREAMS,
-                                           REC_LIVE_DEFAULT_SLOTS,  64};
+                                           REC_LIVE_DEFAULT_SLOTS,  64,
+                                           REC_LIVE_DEFAULT_CALLSITE_BYTES};
     static struct rec_live_header header;
     long region = (long)(rec_live_layout(&layout, &header) / 1024);
     print_message("recorder's memory: %ld KiB private, %ld KiB region\n", with - without, region);

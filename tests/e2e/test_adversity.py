@@ -58,9 +58,10 @@ def test_full_disk(plain):
         harness.remove_live(recording)
         assert recorded() < counted, "the disk was not full"
         _, document = recording.analyze()
-        # A disk that stays full may keep even the note of the loss out; then the file has no end.
+        # The files alone look like those of a job that was killed: nobody is to blame for that.
+        _, document = recording.analyze()
         assert document["verdict"]["type"] in ("healthy", "inconclusive", "trace_missing")
-        assert document["verdict"]["type"] != "healthy" or document["input"]["dropped_ops"] > 0
+        assert document["verdict"]["culprit_ranks"] == []
 
 
 @root_only

@@ -24,6 +24,8 @@ NONE = 0xFFFFFFFF
 
 META, COMM, THREAD, REDOP, STREAM, TEMPLATE, OPS, OPEN = range(1, 9)
 FRONTIER, CHECKPOINT, HEARTBEAT, LOSS, STALL, END = range(9, 15)
+TEXT, CALLSITE = 15, 16
+PYTHON, NATIVE = 1, 2
 
 
 class NotATrace(Exception):
@@ -99,6 +101,8 @@ class Segment:
         self.tick_ns = tick_ns
         self.clock = 0
         self.templates = []
+        self.texts = []
+        self.text_bytes = 0
         self.sequences = [0] * 8192
         self.decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 20).decompressobj()
 
@@ -256,6 +260,37 @@ class Segment:
             "frames": self.frames(body, modules),
         }
 
+    def text(self, raw):
+        self.text_bytes += len(raw)
+        if len(raw) > 4096 or len(self.texts) == 8192 or self.text_bytes > 1 << 20:
+            raise Damage("too many texts")
+        self.texts.append(raw.decode("utf-8", "replace"))
+
+    def text_of(self, body):
+        number = body.id()
+        if number == NONE:
+            return ""
+        if number >= len(self.texts):
+            raise Damage("unknown text")
+        return self.texts[number]
+
+    def callsite(self, body):
+        fields = {"id": body.varint(), "kind": body.varint(), "frames": []}
+
+        def frame():
+            file, function, line, offset = self.text_of(body), "", 0, 0
+            if fields["kind"] == NATIVE:
+                offset = body.varint()
+            else:
+                function, line = self.text_of(body), body.varint()
+            return {"line": line, "offset": offset, "file": file, "function": function}
+
+        if fields["kind"] in (PYTHON, NATIVE):
+            fields["frames"] = body.list(frame)
+        if len(fields["frames"]) > 64:
+            raise Damage("too many frames")
+        return "callsite", fields
+
     def record(self, kind, body):
         """A (name, fields) pair, or None for what gives no event."""
         if kind == COMM:
@@ -272,6 +307,8 @@ class Segment:
                              "comm": body.id(), "scalar": body.word(), "hash": body.word()}
         if kind == STREAM:
             return "stream", {"id": body.varint(), "device": body.signed(), "handle": body.varint()}
+        if kind == CALLSITE:
+            return self.callsite(body)
         if not OPEN <= kind <= END:
             return None
         fields = {"time_ns": self.time(body)}
@@ -431,6 +468,8 @@ class FrecReader:
             at += 4 + size
             if kind == TEMPLATE:
                 segment.template(body)
+            elif kind == TEXT:
+                segment.text(body.take(size))
             elif kind == OPS:
                 for op in segment.batch(body):
                     yield "op", op

@@ -72,7 +72,8 @@ bool classify_may_wait_for_unseen(const struct diag *d, uint32_t proc)
     const struct diag_proc *p = &d->procs[proc];
     for (uint32_t i = p->first + p->count; i-- > p->first;)
         if (d->ops[i].match != DIAG_NONE && d->ops[i].op.enter_ns + NS_PER_S > p->last_call_ns)
-            if (d->matches[d->ops[i].match].unseen && !(rec_kind_flags(d->ops[i].op.kind) & REC_KF_CREATE))
+            if ((d->matches[d->ops[i].match].unseen || d->matches[d->ops[i].match].unknown) &&
+                !(rec_kind_flags(d->ops[i].op.kind) & REC_KF_CREATE))
                 return last_on_its_stream(d, i);
     return false;
 }
@@ -162,6 +163,7 @@ static void cause_of_never(struct classify *c, const struct diag_partner *partne
     switch (wait->never) {
     case DIAG_NEVER_DEAD:
         cause->type = REC_VERDICT_PROCESS_DEAD;
+        cause->confidence = diag_sure_dead(proc) ? REC_CONF_CERTAIN : REC_CONF_LIKELY;
         diag_say_end(&cause->why, proc);
         break;
     case DIAG_NEVER_EXITED:

@@ -245,7 +245,7 @@ static void tell_dead(struct diag *d, uint32_t index)
     const struct diag_proc *proc = &d->procs[index];
     bool waiting = died_waiting(proc);
     struct rec_finding *f =
-        diag_finding(d, REC_VERDICT_PROCESS_DEAD, proc->p->damaged ? REC_CONF_POSSIBLE : REC_CONF_CERTAIN,
+        diag_finding(d, REC_VERDICT_PROCESS_DEAD, diag_sure_dead(proc) ? REC_CONF_CERTAIN : REC_CONF_LIKELY,
                      waiting ? DIAG_TIER_CONSEQUENCE : DIAG_TIER_ROOT, proc->dead_ns);
     if (!f)
         return;
@@ -256,7 +256,7 @@ static void tell_dead(struct diag *d, uint32_t index)
     diag_say_end(&t, proc);
     diag_printf(&t, waiting ? ", after it had stood still since "
                             : " while the others lived on; its last call was at ");
-    diag_say_time(&t, proc->last_call_ns);
+    diag_say_time(&t, proc->last_work_ns);
     diag_summary(d, f, &t);
     const struct diag_op *last = NULL;
     for (uint32_t i = proc->first; i < proc->first + proc->count; i++)

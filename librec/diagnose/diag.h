@@ -110,6 +110,7 @@ struct diag_match {
     uint32_t absent;  /* present members that never entered it */
     uint32_t assumed; /* entered before our window: taken as fitting */
     uint32_t unseen;  /* members without a trace */
+    uint32_t unknown; /* members whose trace is cut off before it */
     bool compatible;  /* the posted ops fit each other well enough to complete */
     bool captured;    /* some recorded it into a graph that was not launched since, others ran it */
     bool unfinished;  /* logic says complete, the GPU says no */
@@ -125,6 +126,7 @@ struct diag_proc {
     uint64_t last_call_ns; /* when an NCCL call last began or returned; 0 */
     uint64_t last_work_ns; /* the same for data and creation calls alone */
     uint64_t patience_ns;  /* silence longer than this is no rhythm of this process any more */
+    bool cut;              /* its trace ends early, perhaps only because the file is damaged */
     bool early_dead;       /* died while the others lived on */
     uint64_t dead_ns;      /* its end, or the last sign of life */
     bool suspect;          /* others wait for it, but it may wait for somebody without a trace */
@@ -236,6 +238,12 @@ struct diag {
     int *tiers; /* beside findings: enum diag_tier */
     size_t tiers_cap;
 };
+
+/* Without an end record or a live region, a file that was cut short would look the same. */
+static inline bool diag_sure_dead(const struct diag_proc *proc)
+{
+    return proc->p->fate == REC_FATE_SIGNALED || proc->p->has_live;
+}
 
 static inline size_t diag_nodes(const struct diag *d)
 {

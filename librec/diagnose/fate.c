@@ -44,6 +44,18 @@ static bool most_beyond(const uint64_t *values, size_t count, uint64_t limit)
     return count && values[(count - 1) / 2] > limit;
 }
 
+/* A file that was damaged, or copied while it grew, ends like one whose writer was killed. */
+static bool unreliable_end(const struct rec_process *p)
+{
+    return !p->has_live && (p->damaged || p->torn_tail);
+}
+
+static bool cut_off(const struct diag_proc *proc, const struct crowd *crowd)
+{
+    return proc->p->end.reason == REC_END_NONE && proc->p->fate != REC_FATE_ALIVE &&
+           unreliable_end(proc->p) && most_beyond(crowd->lives, crowd->nlives, proc->life_ns + MARGIN_LIVE);
+}
+
 static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
 {
     const struct rec_process *p = proc->p;
@@ -56,6 +68,8 @@ static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
     uint64_t margin = p->fate == REC_FATE_SIGNALED && !all_told ? MARGIN_END
                       : p->has_live                             ? MARGIN_LIVE
                                                                 : MARGIN_FILE;
+    if (p->fate == REC_FATE_VANISHED && unreliable_end(p))
+        return false;
     if (most_beyond(crowd->lives, crowd->nlives, proc->dead_ns + margin))
         return true;
     /* The others were told to end, this one is gone without a word and before them. */
@@ -81,8 +95,10 @@ void diag_fates(struct diag *d)
     if (!d->oom) {
         qsort(crowd.lives, crowd.nlives, sizeof *crowd.lives, by_time);
         qsort(crowd.ends, crowd.nends, sizeof *crowd.ends, by_time);
-        for (size_t i = 0; i < d->nprocs; i++)
+        for (size_t i = 0; i < d->nprocs; i++) {
+            d->procs[i].cut = cut_off(&d->procs[i], &crowd);
             d->procs[i].early_dead = died_early(&d->procs[i], &crowd);
+        }
     }
     free(crowd.lives);
     free(crowd.ends);

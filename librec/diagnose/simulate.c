@@ -120,10 +120,12 @@ static void count_partners(struct diag *d, struct diag_match *m)
         const struct diag_op *op = &d->ops[m->first_op];
         bool send = op->op.kind == REC_SEND;
         struct rec_member *peer = diag_member_at(m->comm, send ? m->dst : m->src);
+        bool posted = peer && diag_pair_next(d, peer, send ? m->src : m->dst, !send) > m->seq;
         if (!peer)
             m->unseen = 1;
-        else if (peer->lost || peer->process->rotated || peer->process->damaged ||
-                 diag_pair_next(d, peer, send ? m->src : m->dst, !send) > m->seq)
+        else if (!posted && d->procs[peer->process->index].cut)
+            m->unknown = 1;
+        else if (posted || peer->lost || peer->process->rotated || peer->process->damaged)
             m->assumed = 1;
         else
             m->absent = 1;
@@ -133,7 +135,9 @@ static void count_partners(struct diag *d, struct diag_match *m)
     for (uint32_t i = 0; i < m->comm->nmembers; i++)
         if (d->members[d->member_base[m->comm->index] + i].next_seq > m->seq)
             entered++;
-    m->absent = m->comm->nmembers - entered;
+        else if (d->procs[m->comm->members[i]->process->index].cut)
+            m->unknown++;
+    m->absent = m->comm->nmembers - entered - m->unknown;
     m->assumed = entered > m->posted ? entered - m->posted : 0;
     uint32_t all = m->comm->nranks;
     m->unseen = all > m->comm->nmembers ? all - m->comm->nmembers : 0;

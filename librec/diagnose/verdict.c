@@ -39,13 +39,15 @@ const char *rec_status_name(enum rec_status status)
 
 /* ---- traces that should be there ---- */
 
+/* Ranks without a trace, and those whose trace is damaged and ends early. */
 static size_t missing_ranks(struct diag *d, int32_t **ranks)
 {
     uint32_t expected = rec_job_expected_ranks(d->job);
     size_t count = 0, capacity = 0;
     *ranks = NULL;
     for (uint32_t rank = 0; rank < expected && !d->oom; rank++) {
-        if (diag_proc_of_rank(d, rank) != DIAG_NONE)
+        uint32_t proc = diag_proc_of_rank(d, rank);
+        if (proc != DIAG_NONE && !d->procs[proc].cut)
             continue;
         *ranks = diag_grow(*ranks, &capacity, count, sizeof **ranks, &d->oom);
         if (!d->oom)
@@ -66,7 +68,7 @@ static void say_healthy(struct diag *d, struct diag_text *t)
     if (well == d->nprocs)
         diag_printf(t, " and all of them ended well");
     else if (alive)
-        diag_printf(t, " and the job is making progress");
+        diag_printf(t, " and nobody has been silent for long");
     else if (killed)
         diag_printf(t, " up to the end; the job was killed while it was running");
 }
@@ -79,9 +81,9 @@ static void report_missing(struct diag *d, const int32_t *missing, size_t count,
     if (!f)
         return;
     struct diag_text t = {0};
-    diag_printf(&t, "there is no trace of ");
+    diag_printf(&t, "there is no whole trace of ");
     diag_say_ranks(&t, missing, count);
-    diag_printf(&t, " of %" PRIu32 ": what %s did is unknown", rec_job_expected_ranks(d->job),
+    diag_printf(&t, " of %" PRIu32 ": what %s did in the end is unknown", rec_job_expected_ranks(d->job),
                 count == 1 ? "it" : "they");
     if (healthy) {
         diag_printf(&t, "; ");
@@ -139,7 +141,7 @@ static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
     if (nmissing) {
         diag_printf(&t, "; who is awaited may be ");
         diag_say_ranks(&t, missing, nmissing);
-        diag_printf(&t, ", whose trace is missing: nothing recorded shows it");
+        diag_printf(&t, ", whose trace is missing or cut off: nothing recorded shows it");
     } else {
         diag_printf(&t, ", but all recorded calls match: nothing shows who is late");
         if (working)

@@ -72,7 +72,8 @@ static void member_partners(struct diag *d, const struct diag_match *m, struct p
 {
     posted_partners(d, m, list);
     for (uint32_t i = 0; m->absent && i < m->comm->nmembers; i++)
-        if (d->members[d->member_base[m->comm->index] + i].next_seq <= m->seq)
+        if (d->members[d->member_base[m->comm->index] + i].next_seq <= m->seq &&
+            !d->procs[m->comm->members[i]->process->index].cut)
             add_partner(d, list, m->comm->members[i], m->comm->members[i]->process->index, DIAG_ABSENT,
                         DIAG_NONE);
     if (m->unseen && m->first_op != DIAG_NONE &&
@@ -84,7 +85,7 @@ static void teardown_partners(struct diag *d, const struct diag_wait *wait, stru
 {
     for (uint32_t i = 0; i < wait->comm->nmembers; i++) {
         struct rec_member *member = wait->comm->members[i];
-        if (member->teardown.kind == REC_NONE)
+        if (member->teardown.kind == REC_NONE && !d->procs[member->process->index].cut)
             add_partner(d, list, member, member->process->index, DIAG_ABSENT, DIAG_NONE);
     }
 }

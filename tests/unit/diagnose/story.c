@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -32,6 +33,7 @@ struct teller {
     struct rec_writer *writer;
     bool over, losing, no_trace, capturing;
     uint64_t skew_ns; /* its clock is so much ahead */
+    long torn_bytes;  /* the file is cut here, inside a piece; 0 */
     uint64_t stop_ns; /* when it stopped to show signs of life; 0 */
     char path[160];
     uint64_t ordinal[THREADS_MAX];
@@ -111,6 +113,8 @@ static void close_trace(struct stage *stage, int rank)
         assert_int_equal(rec_writer_flush(t->writer, &err), REC_OK);
         rec_writer_abandon(t->writer);
     }
+    if (t->torn_bytes)
+        assert_int_equal(truncate(t->path, t->torn_bytes), 0);
     if (t->no_trace)
         unlink(t->path);
     free(t->memory);
@@ -422,6 +426,13 @@ static void do_end(const struct line *line)
             t->skew_ns = (uint64_t)((int64_t)MS * atoll(line->words[2]));
             continue;
         }
+        if (strcmp(verb, "torn") == 0) {
+            struct stat status;
+            assert_int_equal(rec_writer_flush(t->writer, NULL), REC_OK);
+            assert_int_equal(stat(t->path, &status), 0);
+            t->torn_bytes = (long)status.st_size + 5;
+            continue;
+        }
         if (strcmp(verb, "notrace") == 0) {
             t->no_trace = true;
             continue;
@@ -479,8 +490,8 @@ static void do_line(const struct line *line)
             call.op.count = strtoull(line->words[3], NULL, 10);
             issue(line->stage, line->ranks[i], &call);
         }
-    } else if (strcmp(verb, "clock") == 0 || strcmp(verb, "exit") == 0 || strcmp(verb, "dies") == 0 ||
-               strcmp(verb, "stops") == 0 || strcmp(verb, "notrace") == 0) {
+    } else if (strcmp(verb, "clock") == 0 || strcmp(verb, "torn") == 0 || strcmp(verb, "exit") == 0 ||
+               strcmp(verb, "dies") == 0 || strcmp(verb, "stops") == 0 || strcmp(verb, "notrace") == 0) {
         do_end(line);
     } else if (!do_data(line)) {
         fail_msg("unknown verb %s", verb);

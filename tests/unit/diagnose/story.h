@@ -21,6 +21,7 @@
  *   lose | record                     records are lost from here, kept again
  *   exit STATUS    dies SIGNAL    stops   (no sign of life from here)
  *   clock MS                          its clock is so much ahead (8 ranks share a host)
+ *   torn                              its file is cut off soon after here
  *   notrace                           its file is deleted
  * At the end all that still run leave a last heartbeat.
  */

@@ -290,6 +290,13 @@ static void lost_evidence(void **state)
          "* init w\n *-3 init c\n repeat 20 * ar w 100\n repeat 70 0-2 ar c 5\n 0-1 ar c 5\n 3 "
          "notrace\n" HANG,
          "stuck_outside_nccl", "2", "0-1,3"},
+        {"a trace that was cut off, healthy", 4,
+         "* init w\n repeat 20 * ar w 100\n 2 torn\n * wait 9000\n repeat 20 * ar w 100\n * exit 0",
+         "trace_missing", "", "*"},
+        {"a trace that was cut off, somebody else sleeps", 4,
+         "* init w\n 0-1 init p\n repeat 20 * ar w 100\n 2 torn\n * wait 100\n repeat 90 0-1 ar p 5\n 0 ar p "
+         "6\n" HANG,
+         "stuck_outside_nccl", "1", "0,2-3"},
         {"lost records before a mismatch", 4,
          "* init w\n repeat 20 * ar w 100\n 1 lose\n repeat 50 * ar w 100\n 1 record\n repeat 5 * ar w 100\n"
          "*-3 ar w 50\n 3 ag w 50\n" HANG,

@@ -389,6 +389,9 @@ static bool copy_event(struct copy *copy, const struct rec_event *event)
     case REC_EV_FRONTIER:
         rec_writer_frontier(writer, event->time_ns, &event->u.frontier);
         break;
+    case REC_EV_GPU:
+        rec_writer_gpu(writer, event->time_ns, &event->u.gpu);
+        break;
     case REC_EV_HEARTBEAT:
         rec_writer_heartbeat(writer, event->time_ns);
         break;

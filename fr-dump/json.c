@@ -145,6 +145,7 @@ static const char *record_name(enum rec_event_type type)
         [REC_EV_STALL] = "stall",
         [REC_EV_END] = "end",
         [REC_EV_CALLSITE] = "callsite",
+        [REC_EV_GPU] = "gpu",
     };
     return (size_t)type < sizeof(names) / sizeof(names[0]) && names[type] ? names[type] : "unknown";
 }
@@ -259,6 +260,17 @@ static void put_frontier(const struct rec_process *process, const struct rec_fro
         put_number("lost", frontier->lost, first);
 }
 
+static void put_gpu(const struct rec_process *process, const struct rec_gpu *gpu, bool *first)
+{
+    const struct rec_stream_def *stream = rec_process_stream(process, gpu->stream);
+    if (stream)
+        put_handle("stream", stream->handle, first);
+    put_number("started", gpu->started, first);
+    put_number("ended", gpu->ended, first);
+    if (gpu->dropped)
+        put_number("dropped", gpu->dropped, first);
+}
+
 static void json_record(const struct rec_process *process, const struct rec_event *event)
 {
     bool first = true;
@@ -306,6 +318,9 @@ static void json_record(const struct rec_process *process, const struct rec_even
     case REC_EV_CALLSITE:
         put_number("callsite_id", event->u.callsite.id, &first);
         put_stack(&event->u.callsite, &first);
+        break;
+    case REC_EV_GPU:
+        put_gpu(process, &event->u.gpu, &first);
         break;
     case REC_EV_OP:
     case REC_EV_HEARTBEAT:

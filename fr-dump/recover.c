@@ -45,6 +45,9 @@ static bool copy_event(struct batch *batch, const struct rec_event *event)
     case REC_EV_FRONTIER:
         rec_writer_frontier(batch->writer, event->time_ns, &event->u.frontier);
         break;
+    case REC_EV_GPU:
+        rec_writer_gpu(batch->writer, event->time_ns, &event->u.gpu);
+        break;
     case REC_EV_OPEN:
         return batch_open(batch, event->time_ns, event->u.open.ops, event->u.open.count);
     case REC_EV_HEARTBEAT:

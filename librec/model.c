@@ -155,3 +155,16 @@ const char *rec_loss_why_name(unsigned why)
     };
     return why < sizeof(names) / sizeof(names[0]) ? names[why] : NULL;
 }
+
+void rec_op_gpu(struct rec_op *op, const struct rec_gpu *gpu)
+{
+    if (op->launch == 0 || (gpu->dropped != 0 && op->launch >= gpu->dropped))
+        return;
+    /* The end mark is asked for only after the launch succeeded. A start mark may be reached while the
+     * host is still busy launching. */
+    bool open = op->state == REC_STATE_IN_CALL || op->state == REC_STATE_UNKNOWN;
+    if (op->launch <= gpu->ended && (open || op->state == REC_STATE_ENQUEUED))
+        op->state = REC_STATE_COMPLETED;
+    else if (op->launch <= gpu->started && op->state == REC_STATE_ENQUEUED)
+        op->state = REC_STATE_GPU_STARTED;
+}

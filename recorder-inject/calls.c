@@ -311,6 +311,9 @@ void release_open(struct thread *thread, struct call *call, unsigned kind, ncclC
 void release_close(struct thread *thread, struct call *call, ncclComm_t handle, ncclResult_t result)
 {
     if (call->comm != REC_LIVE_NONE16) {
+        /* Its launches are over one way or another, and nobody will ask for them any more. */
+        if (atomic_load_explicit(&marks_pending, memory_order_relaxed) != 0)
+            marks_async(call->comm, ncclInvalidUsage);
         if (result == ncclSuccess || result == ncclInProgress)
             comm_destroyed(call->comm);
         else
@@ -338,6 +341,8 @@ void async_error_close(struct thread *thread, struct call *call, ncclComm_t hand
         uint32_t before = atomic_exchange_explicit(&recorder.live.comms[comm.index].async_error, value,
                                                    memory_order_relaxed);
         comm_async(comm.index, value);
+        if (atomic_load_explicit(&marks_pending, memory_order_relaxed) != 0)
+            marks_async(comm.index, value);
         if (value != before) {
             op_open(thread, call, REC_COMM_GET_ASYNC_ERROR, comm, REC_LIVE_NONE16, value, 0, -1,
                     REC_DTYPE_NONE, REC_REDOP_NONE, 0);
@@ -363,6 +368,7 @@ void group_start_close(struct thread *thread, ncclResult_t result)
     thread->group = ++thread->groups;
     thread->group_ops = 0;
     thread->group_created = 0;
+    marks_group_begin(thread);
     atomic_store_explicit(&thread->entry->group, thread->group, memory_order_relaxed);
 }
 
@@ -377,6 +383,10 @@ void group_end_open(struct thread *thread, struct call *call, unsigned kind)
     uint32_t ops = thread->group_ops;
     op_open(thread, call, kind, (struct comm_slot){REC_LIVE_NONE16, 0}, REC_LIVE_NONE16, ops, 0, -1,
             REC_DTYPE_NONE, REC_REDOP_NONE, 0);
+    if (kind == REC_GROUP_END)
+        marks_group_start(thread);
+    else
+        marks_group_begin(thread); /* nothing is launched */
 }
 
 void group_end_close(struct thread *thread, struct call *call, ncclResult_t result)
@@ -387,6 +397,7 @@ void group_end_close(struct thread *thread, struct call *call, ncclResult_t resu
         thread->gate = GATE_OPEN;
         return;
     }
+    marks_group_end(thread, result);
     if (thread->group_created != 0) {
         KEEP_ERRNO;
         comm_group_ended(thread_id(thread), thread->group, result);

@@ -81,14 +81,27 @@ static void read_directory(const char *name, const char *fallback, char *out, si
     }
 }
 
+/*
+ * With CUDA_DEVICE_MAX_CONNECTIONS=1 all streams share one queue to the device, and a memory write
+ * in front of one stream's kernel may hold back another's: then only who asks for marks gets them.
+ */
+static enum gpu_mode read_gpu_mode(void)
+{
+    const char *text = getenv("FREC_GPU"), *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (text && strcmp(text, "off") == 0)
+        return GPU_OFF;
+    if (text && strcmp(text, "marks") == 0)
+        return GPU_MARKS;
+    if (text && *text && strcmp(text, "auto") != 0)
+        verbose("FREC_GPU=%s: not marks, off or auto; using auto", text);
+    return connections && strcmp(connections, "1") == 0 ? GPU_CAPTURE : GPU_MARKS;
+}
+
 void config_read(void)
 {
     options.verbose = read_flag("FREC_VERBOSE");
     options.disable = read_flag("FREC_DISABLE");
-    const char *gpu = getenv("FREC_GPU");
-    options.no_gpu = gpu && strcmp(gpu, "off") == 0;
-    if (gpu && *gpu && !options.no_gpu && strcmp(gpu, "auto") != 0)
-        verbose("FREC_GPU=%s: neither auto nor off; using auto", gpu);
+    options.gpu = read_gpu_mode();
     read_directory("FREC_DIR", "frec", options.dir, sizeof(options.dir));
     read_directory("FREC_LIVE_DIR", "/dev/shm", options.live_dir, sizeof(options.live_dir));
     options.max_bytes = read_number("FREC_MAX_MB", 0, 0, UINT64_C(1) << 40) << 20;

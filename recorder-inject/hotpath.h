@@ -12,6 +12,7 @@
 #define INJECT_HOTPATH_H
 
 #include "inject.h"
+#include "marks.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "slots are packed as little-endian words");
 _Static_assert(offsetof(struct rec_slot, comm) == 40 && offsetof(struct rec_slot, peer) == 48 &&
@@ -26,6 +27,7 @@ struct call {
     uint16_t comm;
     uint16_t next; /* CommInitAll: the next communicator */
     uint64_t seq;
+    struct mark mark; /* of stream ops only */
 };
 
 static inline void slot_word(union rec_live_slot *slot, unsigned word, uint64_t value)
@@ -55,7 +57,7 @@ static inline void op_open(struct thread *thread, struct call *call, unsigned ki
     call->comm = comm.index;
     call->seq = seq;
     call->tail = (uint64_t)kind | (uint64_t)(dtype & 0xff) << 8 | (uint64_t)(redop & 0xff) << 16 |
-                 (uint64_t)(comm.flags | flags) << 32;
+                 (uint64_t)(comm.flags | flags) << 32 | (uint64_t)thread->launch << 48;
     atomic_store_explicit(&entry->ordinal, ordinal + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     slot_word(slot, 0, ordinal);
@@ -112,9 +114,24 @@ static inline void stream_op_open(struct thread *thread, struct call *call, unsi
                                   int32_t peer, unsigned dtype, unsigned redop, unsigned flags)
 {
     uint16_t index = stream_index(stream, comm.index);
-    if (unlikely(gpu_is_captured(stream)))
+    enum mark_stream what = marks_ask(stream);
+    call->mark.number = 0;
+    if (what == MARK_STREAM_RUNS)
+        marks_claim(thread, &call->mark, index, stream, comm.index);
+    else if (what == MARK_STREAM_CAPTURED)
         flags |= REC_OF_CAPTURED;
     op_open(thread, call, kind, comm, index, count, seq, peer, dtype, redop, flags);
+    thread->launch = 0;
+    /* Now that the call shows as open: the driver may make it wait. */
+    if (call->mark.number != 0)
+        marks_start(&call->mark);
+}
+
+static inline void stream_op_close(struct thread *thread, struct call *call, unsigned result)
+{
+    if (call->mark.number != 0)
+        marks_end(&call->mark, call->comm, result);
+    op_close(thread, call, result);
 }
 
 static inline void coll_open(struct thread *thread, struct call *call, unsigned kind, uint64_t count,

@@ -27,8 +27,15 @@
 
 /* ---- config.c: the environment, read once at the first NCCL call ----------------------- */
 
+enum gpu_mode {
+    GPU_OFF = 0, /* CUDA is never called */
+    GPU_CAPTURE, /* it is only asked whether a stream is being captured */
+    GPU_MARKS,   /* and launches get stream marks */
+};
+
 struct options {
-    bool disable, verbose, no_gpu;
+    bool disable, verbose;
+    enum gpu_mode gpu;
     bool slots_chosen;                  /* slots are the user's choice */
     char dir[REC_LIVE_PATH_BYTES];      /* absolute */
     char live_dir[REC_LIVE_PATH_BYTES]; /* absolute */
@@ -167,6 +174,7 @@ struct thread {
     struct rec_live_chunk *chunk;
     union rec_live_slot *slots;
     uint32_t callsite; /* of the call being made; 0 = none */
+    uint16_t launch;   /* low bits of its launch's number; 0 = no marks */
     uint64_t ordinal;
     uint32_t group_depth, group, groups, group_ops;
     uint32_t group_created; /* communicators whose creation ends with this group */
@@ -301,12 +309,6 @@ uint8_t redop_code_user(uint16_t comm, int op);
 void redop_created(uint16_t comm, int op, unsigned dtype, unsigned residence, uint64_t scalar);
 void redop_destroyed(uint16_t comm, int op);
 void tables_forget(void);
-
-/* ---- gpu.c ---------------------------------------------------------------------------------- */
-
-/* By application threads, outside our locks. */
-void gpu_look_for_driver(void);
-bool gpu_is_captured(void *stream);
 
 void slow_lock(void);
 void slow_unlock(void);

@@ -203,7 +203,7 @@ bool region_make(void)
         layout.slots = options.slots;
         layout.callsite_bytes = options.pyframes ? REC_LIVE_DEFAULT_CALLSITE_BYTES : 0;
         memory = mmap(NULL, rec_live_layout(&layout, &scratch), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED)
             return false;
     }

@@ -1,5 +1,6 @@
 #include "callsite/callsite.h"
 #include "inject.h"
+#include "marks.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -103,6 +104,7 @@ void recorder_forget(void)
     registry_forget();
     tables_forget();
     identity_forget();
+    marks_forget();
     munmap(recorder.live.header, recorder.live.bytes);
     memset(&recorder.live, 0, sizeof(recorder.live));
     atomic_store_explicit(&recorder.state, RECORDER_NEW, memory_order_relaxed);

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "cuda.h"
+
 #define MAP_SIZE 2048
 
 struct map_entry {
@@ -108,7 +110,7 @@ uint16_t stream_index(void *handle, uint16_t comm)
     if (number > 2 && comm != REC_LIVE_NONE16)
         device = atomic_load_explicit(&recorder.live.comms[comm].device, memory_order_relaxed);
     /* The driver is loaded by the time there are streams. */
-    gpu_look_for_driver();
+    cuda_look_for_driver();
     return stream_add(key, number, device);
 }
 

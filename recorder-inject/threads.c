@@ -32,6 +32,7 @@ static void thread_exit(void *entry_pointer)
         atomic_store_explicit(&entry->open, 0, memory_order_release);
         op_count_lost(thread, REC_LIVE_NONE16);
     }
+    marks_thread_exit(thread);
     memset(thread, 0, sizeof(*thread));
     atomic_store_explicit(&entry->exited, 1, memory_order_release);
 }

@@ -30,17 +30,17 @@ enum { NONE = -1 };
 #define OPEN_COLL(kind, count, datatype, redop, root, comm, stream)                                          \
     struct call call;                                                                                        \
     coll_open(thread, &call, REC_##kind, count, (unsigned)(datatype), (int)(redop), root, comm, stream);
-#define CLOSE_COLL(...) op_close(thread, &call, result);
+#define CLOSE_COLL(...) stream_op_close(thread, &call, result);
 
 #define OPEN_P2P(kind, count, datatype, peer, comm, stream)                                                  \
     struct call call;                                                                                        \
     p2p_open(thread, &call, REC_##kind, count, (unsigned)(datatype), peer, comm, stream);
-#define CLOSE_P2P(...) op_close(thread, &call, result);
+#define CLOSE_P2P(...) stream_op_close(thread, &call, result);
 
 #define OPEN_RMA(kind, count, datatype, peer, comm, stream)                                                  \
     struct call call;                                                                                        \
     rma_open(thread, &call, REC_##kind, count, (unsigned)(datatype), peer, comm, stream);
-#define CLOSE_RMA(...) op_close(thread, &call, result);
+#define CLOSE_RMA(...) stream_op_close(thread, &call, result);
 
 #define OPEN_CALL(kind, comm, count, peer)                                                                   \
     struct call call;                                                                                        \

@@ -40,6 +40,7 @@ void rec_decoder_segment(struct rec_decoder *d, uint32_t tick_ns)
     d->ntexts = 0;
     d->text_used = 0;
     memset(d->sequences, 0, sizeof(d->sequences));
+    memset(d->launches, 0, sizeof(d->launches));
 }
 
 void rec_decoder_piece(struct rec_decoder *d, const uint8_t *raw, size_t bytes)
@@ -346,12 +347,14 @@ static bool get_record(struct rec_decoder *d, unsigned type, struct rec_in *in, 
         [REC_WIRE_STALL] = REC_EV_STALL,
         [REC_WIRE_END] = REC_EV_END,
         [REC_WIRE_CALLSITE] = REC_EV_CALLSITE,
+        [REC_WIRE_GPU] = REC_EV_GPU,
     };
     if (type >= sizeof(events) || !events[type])
         return false;
     memset(event, 0, sizeof(*event));
     event->type = events[type];
-    if (type >= REC_WIRE_OPEN && type <= REC_WIRE_END) /* the others have no time of their own */
+    if ((type >= REC_WIRE_OPEN && type <= REC_WIRE_END) ||
+        type == REC_WIRE_GPU) /* the others have no time of their own */
         d->last_ns = get_time(d, in);
     event->time_ns = d->last_ns;
     switch (type) {
@@ -397,6 +400,12 @@ static bool get_record(struct rec_decoder *d, unsigned type, struct rec_in *in, 
         break;
     case REC_WIRE_CALLSITE:
         get_callsite(d, in, &event->u.callsite);
+        break;
+    case REC_WIRE_GPU:
+        event->u.gpu.stream = rec_in_u32(in);
+        event->u.gpu.ended = rec_in_varint(in);
+        event->u.gpu.started = event->u.gpu.ended + rec_in_varint(in);
+        event->u.gpu.dropped = rec_in_varint(in);
         break;
     }
     return true;

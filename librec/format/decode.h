@@ -35,6 +35,7 @@ struct rec_decoder {
     uint32_t ntemplates;
     struct rec_in_template templates[REC_WIRE_TEMPLATES_MAX];
     uint64_t sequences[REC_WIRE_SEQUENCES_MAX];
+    struct rec_wire_launch launches[REC_WIRE_LAUNCHES];
 
     struct rec_in piece;
     const char *meta; /* of the last META record in the piece; NULL = none yet */

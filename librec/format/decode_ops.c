@@ -134,6 +134,28 @@ static void read_gpu(struct rec_decoder *d, struct rec_in *in, uint32_t n)
     }
 }
 
+/* As with sequences: differences first, then all streams run through the batch. */
+static bool read_launches(struct rec_decoder *d, struct rec_in *in, uint32_t n)
+{
+    uint64_t left = rec_in_varint(in);
+    for (uint64_t i = 0; left > 0; left--, i++) {
+        if ((i = next_place(in, i, n)) == n)
+            return false;
+        d->ops[i].launch = rec_in_signed(in);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct rec_op *op = &d->ops[i];
+        struct rec_wire_launch *launch = &d->launches[op->stream % REC_WIRE_LAUNCHES];
+        if (op->stream == REC_ID_NONE) {
+            op->launch = 0;
+            continue;
+        }
+        op->launch += rec_launch_guess(launch, op->group);
+        rec_launch_take(launch, op->group, op->launch);
+    }
+    return !in->bad;
+}
+
 bool rec_decode_batch(struct rec_decoder *d, struct rec_in *in)
 {
     uint32_t thread = rec_in_u32(in);
@@ -159,6 +181,8 @@ bool rec_decode_batch(struct rec_decoder *d, struct rec_in *in)
                 d->ops[i].count = rec_in_varint(in);
     if (present & REC_WIRE_COL_GPU)
         read_gpu(d, in, n);
+    if ((present & REC_WIRE_COL_LAUNCH) && !read_launches(d, in, n))
+        return false;
     if (in->bad)
         return false;
     for (uint32_t i = 0; i < n; i++) {

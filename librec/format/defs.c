@@ -112,3 +112,11 @@ void rec_defs_stream(struct rec_defs *defs, const struct rec_stream_def *def)
     defs->streams[def->id] = *def;
     defs->stream_used[def->id] = true;
 }
+
+void rec_defs_gpu(struct rec_defs *defs, uint64_t time_ns, const struct rec_gpu *gpu)
+{
+    if (gpu->stream >= REC_DEFS_STREAMS)
+        return;
+    defs->gpu[gpu->stream] = *gpu;
+    defs->gpu_ns[gpu->stream] = time_ns;
+}

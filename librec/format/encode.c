@@ -127,6 +127,18 @@ uint8_t *rec_encode_frontier(uint8_t *p, struct rec_time *time, uint64_t time_ns
     return finish(record, p);
 }
 
+uint8_t *rec_encode_gpu(uint8_t *p, struct rec_time *time, uint64_t time_ns, const struct rec_gpu *gpu)
+{
+    uint8_t *record = p;
+    p = begin(p, REC_WIRE_GPU);
+    p = put_time(p, time, time_ns);
+    p = rec_put_varint(p, gpu->stream);
+    p = rec_put_varint(p, gpu->ended);
+    p = rec_put_varint(p, gpu->started - gpu->ended);
+    p = rec_put_varint(p, gpu->dropped);
+    return finish(record, p);
+}
+
 uint8_t *rec_encode_checkpoint(uint8_t *p, struct rec_time *time, uint64_t time_ns,
                                const struct rec_checkpoint *checkpoint)
 {

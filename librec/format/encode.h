@@ -27,6 +27,7 @@ uint8_t *rec_encode_redop(uint8_t *p, const struct rec_redop_def *def);
 uint8_t *rec_encode_stream(uint8_t *p, const struct rec_stream_def *def);
 uint8_t *rec_encode_frontier(uint8_t *p, struct rec_time *time, uint64_t time_ns,
                              const struct rec_frontier *frontier);
+uint8_t *rec_encode_gpu(uint8_t *p, struct rec_time *time, uint64_t time_ns, const struct rec_gpu *gpu);
 uint8_t *rec_encode_checkpoint(uint8_t *p, struct rec_time *time, uint64_t time_ns,
                                const struct rec_checkpoint *checkpoint);
 uint8_t *rec_encode_heartbeat(uint8_t *p, struct rec_time *time, uint64_t time_ns);

@@ -17,6 +17,7 @@ void rec_ops_reset(struct rec_ops *ops)
     ops->last = NO_TEMPLATE;
     memset(ops->slots, 0, sizeof(ops->slots));
     memset(ops->sequence_slots, 0, sizeof(ops->sequence_slots));
+    memset(ops->launches, 0, sizeof(ops->launches));
 }
 
 bool rec_ops_fits(const struct rec_ops *ops)
@@ -158,11 +159,11 @@ static uint32_t template_of(struct rec_ops *ops, uint8_t **p, const struct rec_o
 
 /* Write positions in the columns of a batch. */
 struct columns {
-    uint8_t *ids, *gaps, *durations, *groups, *seqs, *results, *counts, *gpu;
-    uint32_t nseqs, nresults;
-    size_t last_seq, last_result; /* index after the last exception */
+    uint8_t *ids, *gaps, *durations, *groups, *seqs, *results, *counts, *gpu, *numbers;
+    uint32_t nseqs, nresults, nnumbers;
+    size_t last_seq, last_result, last_number; /* index after the last exception */
     uint32_t group;
-    bool grouped, has_gpu;
+    bool grouped, has_gpu, has_launches;
 };
 
 static void put_group(struct columns *c, uint32_t group)
@@ -204,6 +205,19 @@ static void put_exceptions(struct rec_ops *ops, struct columns *c, const struct 
         c->counts = rec_put_varint(c->counts, op->count);
 }
 
+static void put_launch(struct rec_ops *ops, struct columns *c, const struct rec_op *op, size_t i)
+{
+    struct rec_wire_launch *launch = &ops->launches[op->stream % REC_WIRE_LAUNCHES];
+    uint64_t guess = rec_launch_guess(launch, op->group);
+    if (op->launch != guess) {
+        c->numbers = rec_put_varint(c->numbers, i - c->last_number);
+        c->numbers = rec_put_signed(c->numbers, op->launch - guess);
+        c->last_number = i + 1;
+        c->nnumbers++;
+    }
+    rec_launch_take(launch, op->group, op->launch);
+}
+
 static uint8_t *append(uint8_t *p, const uint8_t *column, const uint8_t *end)
 {
     size_t bytes = (size_t)(end - column);
@@ -218,7 +232,7 @@ static uint8_t *put_batch(const struct rec_ops *ops, uint8_t *p, const struct co
     unsigned present = (c->grouped ? REC_WIRE_COL_GROUP : 0) | (c->nseqs ? REC_WIRE_COL_SEQ : 0) |
                        (c->nresults ? REC_WIRE_COL_RESULT : 0) |
                        (c->counts != ops->counts ? REC_WIRE_COL_COUNT : 0) |
-                       (c->has_gpu ? REC_WIRE_COL_GPU : 0);
+                       (c->has_gpu ? REC_WIRE_COL_GPU : 0) | (c->has_launches ? REC_WIRE_COL_LAUNCH : 0);
     p[0] = REC_WIRE_OPS;
     p += REC_WIRE_RECORD_BYTES;
     p = rec_put_varint(p, op->thread);
@@ -238,6 +252,8 @@ static uint8_t *put_batch(const struct rec_ops *ops, uint8_t *p, const struct co
     p = append(p, ops->counts, c->counts);
     if (c->has_gpu)
         p = append(p, ops->gpu, c->gpu);
+    if (c->has_launches)
+        p = append(rec_put_varint(p, c->nnumbers), ops->numbers, c->numbers);
     rec_put24(record + 1, (uint32_t)(p - record) - REC_WIRE_RECORD_BYTES);
     return p;
 }
@@ -246,6 +262,14 @@ static bool any_gpu(const struct rec_op *op, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (op[i].gpu_start_ns | op[i].gpu_end_ns)
+            return true;
+    return false;
+}
+
+static bool any_launch(const struct rec_op *op, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (op[i].launch)
             return true;
     return false;
 }
@@ -261,7 +285,9 @@ uint8_t *rec_ops_encode(struct rec_ops *ops, uint8_t *p, struct rec_time *time, 
                         .results = ops->results,
                         .counts = ops->counts,
                         .gpu = ops->gpu,
-                        .has_gpu = any_gpu(op, count)};
+                        .numbers = ops->numbers,
+                        .has_gpu = any_gpu(op, count),
+                        .has_launches = any_launch(op, count)};
     uint64_t first_delta = 0;
     for (size_t i = 0; i < count; i++, op++) {
         uint32_t index = template_of(ops, &p, op);
@@ -296,6 +322,8 @@ uint8_t *rec_ops_encode(struct rec_ops *ops, uint8_t *p, struct rec_time *time, 
             c.gpu = rec_put_signed(c.gpu, start - enter);
             c.gpu = rec_put_signed(c.gpu, rec_to_ticks(op->gpu_end_ns, time->tick_ns) - start);
         }
+        if (c.has_launches && op->stream != REC_ID_NONE)
+            put_launch(ops, &c, op, i);
     }
     return put_batch(ops, p, &c, op - count, count, first_delta);
 }

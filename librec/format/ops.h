@@ -16,7 +16,7 @@
 
 #define REC_BATCH_OPS 256 /* as many as the writer puts into one batch */
 /* Room that one batch and its new templates may take. */
-#define REC_BATCH_ROOM ((size_t)REC_BATCH_OPS * (64 + 9 * REC_VARINT_MAX) + 64)
+#define REC_BATCH_ROOM ((size_t)REC_BATCH_OPS * (64 + 11 * REC_VARINT_MAX) + 64)
 
 #define REC_OPS_HASH_SLOTS 32768
 
@@ -44,6 +44,7 @@ struct rec_ops {
     uint16_t sequence_slots[REC_OPS_HASH_SLOTS]; /* sequence index + 1 */
     struct rec_template templates[REC_WIRE_TEMPLATES_MAX];
     struct rec_sequence sequence[REC_WIRE_SEQUENCES_MAX];
+    struct rec_wire_launch launches[REC_WIRE_LAUNCHES];
     /* columns of the batch being built */
     uint8_t ids[REC_BATCH_OPS * 3];
     uint8_t gaps[REC_BATCH_OPS * REC_VARINT_MAX];
@@ -53,6 +54,7 @@ struct rec_ops {
     uint8_t results[REC_BATCH_OPS * 3];
     uint8_t counts[REC_BATCH_OPS * REC_VARINT_MAX];
     uint8_t gpu[REC_BATCH_OPS * 2 * REC_VARINT_MAX];
+    uint8_t numbers[REC_BATCH_OPS * (2 + REC_VARINT_MAX)];
 };
 
 void rec_ops_reset(struct rec_ops *ops);

@@ -375,9 +375,11 @@ static bool put_small_defs(struct rec_writer *w)
     for (int i = 0; i < REC_DEFS_STREAMS; i++) {
         if (!w->defs.stream_used[i])
             continue;
-        if (!rec_segment_room(w, REC_RECORD_ROOM))
+        if (!rec_segment_room(w, 2 * REC_RECORD_ROOM))
             return false;
         rec_raw_take(w, rec_encode_stream(rec_raw_end(w), &w->defs.streams[i]));
+        if (w->defs.gpu_ns[i])
+            rec_raw_take(w, rec_encode_gpu(rec_raw_end(w), &w->time, w->defs.gpu_ns[i], &w->defs.gpu[i]));
     }
     return true;
 }

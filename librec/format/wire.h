@@ -62,6 +62,7 @@ enum rec_wire_type {
     REC_WIRE_END = 14,
     REC_WIRE_TEXT = 15,     /* since 1.1 */
     REC_WIRE_CALLSITE = 16, /* since 1.1 */
+    REC_WIRE_GPU = 17,      /* since 1.1 */
 };
 
 /* Which optional columns a batch of ops has. */
@@ -71,6 +72,7 @@ enum rec_wire_columns {
     REC_WIRE_COL_RESULT = 1 << 2,
     REC_WIRE_COL_COUNT = 1 << 3,
     REC_WIRE_COL_GPU = 1 << 4,
+    REC_WIRE_COL_LAUNCH = 1 << 5, /* since 1.1 */
 };
 
 enum rec_wire_group { REC_WIRE_GROUP_NONE, REC_WIRE_GROUP_SAME, REC_WIRE_GROUP_NEXT, REC_WIRE_GROUP_OTHER };
@@ -80,6 +82,29 @@ enum rec_wire_template {
     REC_WIRE_T_STEP = 1 << 0,  /* an op raises the sequence's next number */
     REC_WIRE_T_COUNT = 1 << 1, /* count is given per op in the count column */
 };
+
+/*
+ * What a segment knows of a stream's launches, to predict the number of the next: one more than
+ * the last, or the same for ops of one group. Streams share REC_WIRE_LAUNCHES entries.
+ */
+#define REC_WIRE_LAUNCHES 1024
+struct rec_wire_launch {
+    uint64_t last;
+    uint32_t group;
+};
+
+static inline uint64_t rec_launch_guess(const struct rec_wire_launch *launch, uint32_t group)
+{
+    return launch->last + (group == 0 || group != launch->group);
+}
+
+static inline void rec_launch_take(struct rec_wire_launch *launch, uint32_t group, uint64_t number)
+{
+    if (number == 0)
+        return;
+    launch->last = number;
+    launch->group = group;
+}
 
 /* ---- fixed-width little-endian integers ---- */
 

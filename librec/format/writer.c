@@ -279,6 +279,15 @@ void rec_writer_frontier(struct rec_writer *w, uint64_t time_ns, const struct re
     rec_defs_frontier(&w->defs, time_ns, frontier);
 }
 
+void rec_writer_gpu(struct rec_writer *w, uint64_t time_ns, const struct rec_gpu *gpu)
+{
+    if (rec_segment_room(w, REC_RECORD_ROOM)) {
+        rec_raw_take(w, rec_encode_gpu(rec_raw_end(w), &w->time, time_ns, gpu));
+        rec_note_time(w, time_ns);
+    }
+    rec_defs_gpu(&w->defs, time_ns, gpu);
+}
+
 void rec_writer_heartbeat(struct rec_writer *w, uint64_t time_ns)
 {
     if (!rec_segment_room(w, REC_RECORD_ROOM))

@@ -54,11 +54,14 @@ struct rec_defs {
     bool redop_used[REC_DEFS_REDOPS];
     struct rec_stream_def streams[REC_DEFS_STREAMS];
     bool stream_used[REC_DEFS_STREAMS];
+    struct rec_gpu gpu[REC_DEFS_STREAMS];
+    uint64_t gpu_ns[REC_DEFS_STREAMS]; /* 0 = nothing known */
 };
 
 void rec_defs_init(struct rec_defs *defs);
 void rec_defs_comm(struct rec_defs *defs, const struct rec_comm_def *def);
 void rec_defs_frontier(struct rec_defs *defs, uint64_t time_ns, const struct rec_frontier *frontier);
+void rec_defs_gpu(struct rec_defs *defs, uint64_t time_ns, const struct rec_gpu *gpu);
 void rec_defs_thread(struct rec_defs *defs, const struct rec_thread_def *def);
 void rec_defs_redop(struct rec_defs *defs, const struct rec_redop_def *def);
 void rec_defs_stream(struct rec_defs *defs, const struct rec_stream_def *def);

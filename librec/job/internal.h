@@ -203,6 +203,16 @@ struct job_member {
     struct rec_checkpoint_word *words;
 };
 
+/* What the GPU has done on one stream. */
+struct job_gpu {
+    struct rec_gpu now; /* at the end of everything that was read */
+    struct job_gpu_point {
+        uint64_t time_ns, started, ended;
+    } * points; /* how it came to that, oldest first */
+    size_t npoints, points_room;
+    bool forgotten; /* there were older points */
+};
+
 struct job_process {
     struct rec_process pub;
     struct job_source source;
@@ -215,6 +225,9 @@ struct job_process {
     struct job_map stream_ids;
     struct rec_stream_def *streams;
     size_t nstreams, streams_room;
+    struct job_map gpu_ids;
+    struct job_gpu *gpus;
+    size_t ngpus, gpus_room, gpu_points;
     struct job_callsites *callsites; /* the job's; NULL = call sites are not kept */
     struct job_map site_ids;
     const struct rec_callsite_def **sites; /* shared ones */
@@ -262,6 +275,11 @@ void job_process_free(struct job_process *process);
 
 /* callsites.c: the process's call site def->id is this one, unless it was told before. */
 void job_process_callsite(struct job_process *process, const struct rec_callsite_def *def);
+
+/* gpu.c: what a record or the region tells of a stream, and what that means for an op. */
+void job_process_gpu(struct job_process *process, uint64_t time_ns, const struct rec_gpu *told);
+void job_op_gpu(struct job_process *process, struct rec_op *op);
+void job_gpu_free(struct job_process *process);
 
 /* losses.c: keeps account of every thread's ordinals. */
 struct job_thread *job_process_thread(struct job_process *process, uint32_t id, bool create);

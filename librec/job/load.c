@@ -181,6 +181,8 @@ static void settle_members(struct job_process *process)
         if (!member->any_seq)
             m->first_seq = m->next_seq;
         m->finished = m->next_seq;
+        if (m->last_op.kind != REC_NONE)
+            job_op_gpu(process, &m->last_op);
     }
     for (size_t i = 0; i < process->nopen; i++) {
         const struct rec_op *op = &process->open[i];
@@ -320,6 +322,9 @@ static void take_event(struct job_process *process, const struct rec_event *even
     case REC_EV_CALLSITE:
         job_process_callsite(process, &event->u.callsite);
         break;
+    case REC_EV_GPU:
+        job_process_gpu(process, event->time_ns, &event->u.gpu);
+        break;
     case REC_EV_OP:
         take_op(process, &event->u.op);
         break;
@@ -448,6 +453,7 @@ void job_process_free(struct job_process *process)
     }
     free(process->threads);
     free(process->streams);
+    job_gpu_free(process);
     free(process->sites);
     free(process->redops);
     free(process->open);

@@ -28,6 +28,7 @@ enum stage {
     STAGE_THREADS,
     STAGE_REDOPS,
     STAGE_STREAMS,
+    STAGE_GPU,
     STAGE_CALLSITES,
     STAGE_OPS,
     STAGE_HELD,
@@ -99,6 +100,8 @@ static void resolve(struct rec_op *op, const struct rec_op *end)
 {
     if (op->state != REC_STATE_IN_CALL)
         return;
+    if (end && end->kind == REC_GROUP_SIMULATE_END)
+        op->launch = 0; /* its number was never launched */
     if (!end)
         op->state = REC_STATE_UNKNOWN; /* the thread went on, so the group ended; how is lost */
     else if (end->result == REC_RESULT_SUCCESS)
@@ -388,6 +391,15 @@ static bool next_in_table(struct rec_scan *scan, struct rec_event *event)
             if (job_snapshot_stream(s, scan->cursor++, &event->u.stream))
                 return true;
         return false;
+    case STAGE_GPU:
+        event->type = REC_EV_GPU;
+        event->time_ns = atomic_load_explicit(&h->alive_ns, memory_order_relaxed);
+        while (scan->cursor < h->stream_count) {
+            rec_live_gpu(&s->copy, scan->cursor++, &event->u.gpu);
+            if (event->u.gpu.started || event->u.gpu.dropped)
+                return true;
+        }
+        return false;
     case STAGE_CALLSITES:
         event->type = REC_EV_CALLSITE;
         while (scan->cursor < rec_live_callsite_count(&s->copy))
@@ -455,6 +467,13 @@ static void next_stage(struct rec_scan *scan)
         scan->stage++;
 }
 
+/* While loading it is not known yet how far the GPU will have come. */
+static void note_gpu(struct rec_scan *scan, struct rec_op *op)
+{
+    if (!scan->loading)
+        job_op_gpu(scan->process, op);
+}
+
 static bool take_queued(struct rec_scan *scan, struct rec_event *event)
 {
     while (scan->taken < scan->queued) {
@@ -464,6 +483,7 @@ static bool take_queued(struct rec_scan *scan, struct rec_event *event)
             event->time_ns = found->op.exit_ns;
             event->offset = found->offset;
             event->u.op = found->op;
+            note_gpu(scan, &event->u.op);
             return true;
         }
     }
@@ -471,11 +491,13 @@ static bool take_queued(struct rec_scan *scan, struct rec_event *event)
 }
 
 /* Takes the op in event: REC_OK when it goes out now. */
-static enum rec_code give_op(struct rec_scan *scan, const struct rec_event *event, struct rec_error *err)
+static enum rec_code give_op(struct rec_scan *scan, struct rec_event *event, struct rec_error *err)
 {
     enum rec_code code = merge_op(scan, &event->u.op, event->offset);
     if (code == REC_ERR_NOMEM)
         return no_memory(err);
+    if (code == REC_OK)
+        note_gpu(scan, &event->u.op);
     return code == REC_OK && !wanted(scan, &event->u.op) ? REC_END : code;
 }
 

@@ -45,7 +45,8 @@ struct rec_drain {
     struct comm_seen *comms;
     struct thread_seen *threads;
     uint8_t *redops, *streams;
-    uint32_t *given; /* per chunk: slots handed to the writer; drained follows when they are safe */
+    struct rec_gpu *gpu; /* per stream: given to the writer last */
+    uint32_t *given;     /* per chunk: slots handed to the writer; drained follows when they are safe */
     struct pending *pending;
     uint32_t npending;
     struct rec_op *opens;
@@ -65,7 +66,8 @@ size_t rec_drain_bytes(const struct rec_live *live)
     const struct rec_live_header *header = live->header;
     return align64(sizeof(struct rec_drain)) + align64(sizeof(struct comm_seen) * header->comm_count) +
            align64(sizeof(struct thread_seen) * header->thread_count) + align64(header->redop_count) +
-           align64(header->stream_count) + align64(sizeof(uint32_t) * header->chunk_count) +
+           align64(header->stream_count) + align64(sizeof(struct rec_gpu) * header->stream_count) +
+           align64(sizeof(uint32_t) * header->chunk_count) +
            align64(sizeof(struct pending) * header->chunk_count) +
            align64(sizeof(struct rec_op) * header->thread_count);
 }
@@ -87,6 +89,7 @@ struct rec_drain *rec_drain_init(void *memory, const struct rec_live *live)
     drain->threads = carve(&at, sizeof(*drain->threads) * header->thread_count);
     drain->redops = carve(&at, header->redop_count);
     drain->streams = carve(&at, header->stream_count);
+    drain->gpu = carve(&at, sizeof(*drain->gpu) * header->stream_count);
     drain->given = carve(&at, sizeof(*drain->given) * header->chunk_count);
     drain->pending = carve(&at, sizeof(*drain->pending) * header->chunk_count);
     drain->opens = carve(&at, sizeof(*drain->opens) * header->thread_count);
@@ -389,6 +392,23 @@ static void write_frontiers(struct rec_drain *drain, struct rec_writer *writer, 
     }
 }
 
+/* How far the GPU has come: exact to this step's time, for nobody else looks at the marks. */
+static void write_gpu(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns)
+{
+    if (atomic_load_explicit(&drain->live.header->gpu, memory_order_acquire) == REC_LIVE_GPU_NONE)
+        return;
+    for (uint32_t i = 0; i < drain->live.header->stream_count; i++) {
+        struct rec_gpu *seen = &drain->gpu[i], now;
+        if (!drain->streams[i])
+            continue;
+        rec_live_gpu(&drain->live, i, &now);
+        if (now.started == seen->started && now.ended == seen->ended && now.dropped == seen->dropped)
+            continue;
+        rec_writer_gpu(writer, time_ns, &now);
+        *seen = now;
+    }
+}
+
 static void write_unslotted(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns)
 {
     uint64_t unslotted = atomic_load_explicit(&drain->live.header->unslotted, memory_order_relaxed);
@@ -504,6 +524,8 @@ static void forget(struct rec_drain *drain)
     drain->opens_written = false;
     for (uint32_t i = 0; i < drain->live.header->comm_count; i++)
         drain->comms[i].next_seq = UINT64_MAX;
+    for (uint32_t i = 0; i < drain->live.header->stream_count; i++)
+        drain->gpu[i].ended = UINT64_MAX;
 }
 
 enum rec_code rec_drain_step(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns,
@@ -529,6 +551,7 @@ enum rec_code rec_drain_step(struct rec_drain *drain, struct rec_writer *writer,
             result->ops += write_chunk(drain, writer, time_ns, &drain->pending[i]);
         write_opens(drain, writer, time_ns, final);
         write_frontiers(drain, writer, time_ns);
+        write_gpu(drain, writer, time_ns);
         write_unslotted(drain, writer, time_ns);
         if (heartbeat)
             rec_writer_heartbeat(writer, time_ns);

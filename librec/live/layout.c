@@ -7,6 +7,12 @@ static uint64_t align64(uint64_t bytes)
     return (bytes + 63) & ~UINT64_C(63);
 }
 
+/* The marks have pages of their own: they are registered with CUDA, which pins whole ones. */
+static uint64_t align_page(uint64_t bytes)
+{
+    return (bytes + 4095) & ~UINT64_C(4095);
+}
+
 uint64_t rec_live_layout(const struct rec_live_config *config, struct rec_live_header *header)
 {
     memset(header, 0, sizeof(*header));
@@ -30,8 +36,9 @@ uint64_t rec_live_layout(const struct rec_live_config *config, struct rec_live_h
     at = align64(at + sizeof(struct rec_live_redop) * config->redops);
     header->stream_offset = at;
     at = align64(at + sizeof(struct rec_live_stream) * config->streams);
+    at = align_page(at);
     header->mark_offset = at;
-    at = align64(at + sizeof(struct rec_live_mark) * config->streams);
+    at = align_page(at + sizeof(struct rec_live_mark) * config->streams);
     header->callsite_bytes = align64(config->callsite_bytes);
     header->callsite_offset = at;
     at += header->callsite_bytes;

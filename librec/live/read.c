@@ -121,6 +121,26 @@ void rec_live_to_op(const struct rec_live *live, const struct rec_clock *clock, 
         .state = (uint8_t)slot_state(slot),
         .flags = slot->flags,
     };
+    if (slot->launch && op->stream != REC_ID_NONE) {
+        /* The op was numbered before it was published, and not 65,536 launches ago. */
+        uint64_t last = atomic_load_explicit(&live->marks[op->stream].launched, memory_order_relaxed);
+        uint64_t back = (uint16_t)(last - slot->launch);
+        op->launch = back < last ? last - back : 0;
+    }
     if (slot->comm < live->header->comm_count)
         op->comm = atomic_load_explicit(&live->comms[slot->comm].id, memory_order_relaxed);
+}
+
+void rec_live_gpu(const struct rec_live *live, uint32_t stream, struct rec_gpu *gpu)
+{
+    *gpu = (struct rec_gpu){.stream = stream};
+    if (stream >= live->header->stream_count)
+        return;
+    const struct rec_live_mark *mark = &live->marks[stream];
+    /* The end first: what is over by now has begun. */
+    gpu->dropped = atomic_load_explicit(&mark->dropped, memory_order_acquire);
+    gpu->ended = atomic_load_explicit(&mark->end, memory_order_acquire);
+    gpu->started = atomic_load_explicit(&mark->start, memory_order_acquire);
+    if (gpu->started < gpu->ended)
+        gpu->started = gpu->ended;
 }

@@ -77,6 +77,16 @@ struct rec_callsite_def {
     const struct rec_source_frame *frames; /* innermost first; NULL without frames */
 };
 
+/*
+ * What the GPU had done on a stream at this moment: of the launches with number 1, 2, …, on the
+ * stream (rec_op.launch), the first started had begun, the first ended were over.
+ */
+struct rec_gpu {
+    uint32_t stream; /* id */
+    uint64_t started, ended;
+    uint64_t dropped; /* nothing is known of launches from this number on; 0 = all have marks */
+};
+
 /* A communicator's counters at this moment; exact even where op records were lost. */
 struct rec_frontier {
     uint32_t comm;
@@ -167,6 +177,7 @@ enum rec_event_type {
     REC_EV_STALL,
     REC_EV_END, /* the process said how it ended */
     REC_EV_CALLSITE,
+    REC_EV_GPU, /* of one stream; replaces every earlier one */
 };
 
 /* Pointers inside are valid until the next call on the same reader. */
@@ -190,8 +201,15 @@ struct rec_event {
         struct rec_stall stall;
         struct rec_end end;
         struct rec_callsite_def callsite;
+        struct rec_gpu gpu;
     } u;
 };
+
+/*
+ * Raises the state of an op of this stream to what its marks show: gpu_started of enqueued ones,
+ * completed. Never lowers it, and leaves failed ones alone.
+ */
+void rec_op_gpu(struct rec_op *op, const struct rec_gpu *gpu);
 
 #pragma GCC visibility pop
 

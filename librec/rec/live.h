@@ -35,12 +35,13 @@
 #include <stdint.h>
 
 #include "rec/error.h"
+#include "rec/event.h"
 #include "rec/model.h"
 
 #pragma GCC visibility push(default)
 
 #define REC_LIVE_MAGIC       UINT64_C(0x314556494c434552) /* "RECLIVE1" */
-#define REC_LIVE_VERSION     2 /* changes when the layout does; readers take only their own */
+#define REC_LIVE_VERSION     3 /* changes when the layout does; readers take only their own */
 #define REC_LIVE_CHUNK_SLOTS 128
 #define REC_LIVE_META_BYTES  16384
 #define REC_LIVE_PATH_BYTES  1024
@@ -63,7 +64,7 @@ struct rec_slot {
     uint8_t redop;
     uint8_t result;
     uint16_t flags;
-    uint16_t reserved;
+    uint16_t launch; /* low bits of the number of its launch on the stream; 0 = has no marks */
 };
 #define REC_LIVE_NONE16 0xffff
 
@@ -152,10 +153,21 @@ struct rec_live_stream {
     uint64_t handle; /* cudaStream_t as a number */
 };
 
-/* Words the GPU itself advances, in stream order, around ops (one per stream). */
+/*
+ * What the GPU has done, one per stream. Launches (single ops, or whole groups) are numbered 1, 2, …,
+ * leaving out multiples of 65,536. The GPU itself writes the number to start when the stream
+ * has come to the launch, and to end when it is over: both only rise.
+ */
 struct rec_live_mark {
-    _Atomic uint64_t start;
-    _Atomic uint64_t end;
+    _Atomic uint64_t start, end;
+    _Atomic uint64_t launched; /* last number given; by the launching thread, before the op is published */
+    _Atomic uint64_t dropped;  /* launches from this number on have no marks; 0 = none. Release */
+};
+
+enum rec_live_gpu {
+    REC_LIVE_GPU_NONE = 0, /* not asked for, or no CUDA yet */
+    REC_LIVE_GPU_MARKS,    /* launches have marks */
+    REC_LIVE_GPU_FAILED,   /* they had, or should have had; gpu_reason says why not any more */
 };
 
 /* Reads the same instant twice: raw counter and wall clock. Seqlock: version odd while changing. */
@@ -209,6 +221,9 @@ struct rec_live_header {
     _Atomic uint32_t next_claim_hint;
     _Atomic uint64_t next_claim;
     _Atomic uint64_t unslotted; /* calls that could not even get a thread entry */
+
+    _Atomic uint32_t gpu; /* enum rec_live_gpu; release */
+    char gpu_reason[92];
 
     struct rec_live_end end;
     _Atomic uint32_t meta_bytes;         /* release; 0 = not yet written */
@@ -281,9 +296,15 @@ struct rec_clock {
 void rec_live_clock_read(const struct rec_live *live, struct rec_clock *clock);
 uint64_t rec_clock_ns(const struct rec_clock *clock, uint64_t raw);
 
-/* Slot → op in definitions' terms (comm table index → comm id, raw → ns, state by result and flags). */
+/*
+ * Slot → op in definitions' terms (comm table index → comm id, raw → ns, state by result and flags,
+ * launch number whole again). What the GPU has done of it: rec_op_gpu with rec_live_gpu.
+ */
 void rec_live_to_op(const struct rec_live *live, const struct rec_clock *clock, uint32_t thread_id,
                     const struct rec_slot *slot, struct rec_op *op);
+
+/* What the GPU has done on a stream of the table; all zero when it has no marks. */
+void rec_live_gpu(const struct rec_live *live, uint32_t stream, struct rec_gpu *gpu);
 
 /* Is the process that wrote this region still running here? Compares boot id, pid and start time. */
 bool rec_live_process_alive(const struct rec_live *live);

@@ -167,11 +167,12 @@ struct rec_op {
     uint64_t exit_ns; /* 0 while REC_OF_OPEN */
     uint64_t gpu_start_ns;
     uint64_t gpu_end_ns;
-    uint64_t count;    /* elements */
-    uint64_t seq;      /* see enum rec_kind_flags; P2P: position in its (communicator, src, dst) */
-    uint32_t thread;   /* id of a thread definition */
-    uint32_t comm;     /* id of a communicator definition of this process; REC_ID_NONE */
-    uint32_t stream;   /* id of a stream definition; REC_ID_NONE */
+    uint64_t count;  /* elements */
+    uint64_t seq;    /* see enum rec_kind_flags; P2P: position in its (communicator, src, dst) */
+    uint64_t launch; /* number of its launch among those of its stream; 0 = the GPU's progress is not known */
+    uint32_t thread; /* id of a thread definition */
+    uint32_t comm;   /* id of a communicator definition of this process; REC_ID_NONE */
+    uint32_t stream; /* id of a stream definition; REC_ID_NONE */
     uint32_t callsite; /* id of a call site definition; 0 = not recorded */
     uint32_t group;    /* 0 = not grouped; else unique within the thread, rising */
     int32_t peer;      /* root, peer or as above; -1 = none */

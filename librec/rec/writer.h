@@ -75,6 +75,8 @@ void rec_writer_ops(struct rec_writer *writer, const struct rec_op *ops, size_t 
 /* All calls open at time_ns (possibly none). */
 void rec_writer_open_ops(struct rec_writer *writer, uint64_t time_ns, const struct rec_op *ops, size_t count);
 void rec_writer_frontier(struct rec_writer *writer, uint64_t time_ns, const struct rec_frontier *frontier);
+/* What the GPU has done on a stream; started ≥ ended. */
+void rec_writer_gpu(struct rec_writer *writer, uint64_t time_ns, const struct rec_gpu *gpu);
 void rec_writer_heartbeat(struct rec_writer *writer, uint64_t time_ns);
 void rec_writer_loss(struct rec_writer *writer, uint64_t time_ns, const struct rec_loss *loss);
 void rec_writer_stall(struct rec_writer *writer, uint64_t time_ns, const struct rec_stall *stall);

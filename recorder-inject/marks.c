@@ -1,0 +1,447 @@
+#include "marks.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda.h"
+#include "inject.h"
+
+#define GROUP_STREAMS 32 /* further streams of a group get no marks */
+#define COMMS         4  /* that one launch may wait for; ops of further ones get no number */
+#define CONTEXTS      64
+
+enum { RESULT_SUCCESS = 0, RESULT_IN_PROGRESS = 7 };
+
+/* The application's errno comes through unharmed. */
+#define KEEP_ERRNO __attribute__((cleanup(restore_errno), unused)) const int kept_errno = errno
+static void restore_errno(const int *kept)
+{
+    errno = *kept;
+}
+
+/* ---- who may mark a stream ---------------------------------------------------------------- */
+
+#define NOBODY  0u
+#define PENDING UINT32_MAX /* the end mark waits for marks_async; whoever launches there next takes over */
+
+static _Atomic uint32_t owners[REC_LIVE_DEFAULT_STREAMS]; /* thread index + 1 */
+
+/* Under the slow lock. */
+static struct pending {
+    struct mark mark;
+    uint16_t comms[COMMS];
+    uint32_t ncomms;
+} pending[REC_LIVE_DEFAULT_STREAMS];
+_Atomic uint32_t marks_pending;
+
+static bool leave_pending(uint16_t index, uint32_t to)
+{
+    uint32_t have = PENDING;
+    bool left = atomic_compare_exchange_strong_explicit(&owners[index], &have, to, memory_order_acquire,
+                                                        memory_order_relaxed);
+    if (left)
+        atomic_fetch_sub_explicit(&marks_pending, 1, memory_order_relaxed);
+    return left;
+}
+
+static bool take(uint16_t index, uint32_t self)
+{
+    uint32_t have = NOBODY;
+    if (atomic_compare_exchange_strong_explicit(&owners[index], &have, self, memory_order_acquire,
+                                                memory_order_relaxed) ||
+        have == self)
+        return true;
+    if (have != PENDING)
+        return false;
+    slow_lock();
+    bool left = leave_pending(index, self);
+    slow_unlock();
+    return left;
+}
+
+static void release(uint16_t index)
+{
+    atomic_store_explicit(&owners[index], NOBODY, memory_order_release);
+}
+
+/* ---- the driver ------------------------------------------------------------------------------ */
+
+enum { STATE_NEW, STATE_BUSY, STATE_ON, STATE_OFF };
+static _Atomic int state;
+
+/* Device address of the marks, by context. Slots are filled in order, under the slow lock; context is
+ * stored last (release). */
+static struct {
+    _Atomic(void *) context;
+    _Atomic uint64_t address;
+} contexts[CONTEXTS];
+
+static void give_up(const char *what, int error)
+{
+    struct rec_live_header *header = recorder.live.header;
+    int before = atomic_exchange_explicit(&state, STATE_OFF, memory_order_relaxed);
+    if (before == STATE_OFF)
+        return;
+    snprintf(header->gpu_reason, sizeof(header->gpu_reason), "%s: CUDA error %d", what, error);
+    atomic_store_explicit(&header->gpu, REC_LIVE_GPU_FAILED, memory_order_release);
+    verbose("%s; GPU progress is not recorded any more", header->gpu_reason);
+}
+
+/* The launch has no marks, or only one: readers must not wait for them. */
+static void disown(const struct mark *mark)
+{
+    uint64_t none = 0;
+    atomic_compare_exchange_strong_explicit(&recorder.live.marks[mark->index].dropped, &none, mark->number,
+                                            memory_order_release, memory_order_relaxed);
+}
+
+/*
+ * Lets the driver write to the marks. Registering is among what a capture in the same process forbids, hence
+ * the relaxed mode: this touches no captured stream.
+ */
+static bool register_marks(const struct cuda_driver *cuda)
+{
+    int device, able = 0, mode = CUDA_CAPTURE_MODE_RELAXED;
+    if (cuda->current_device(&device) != CUDA_OK ||
+        cuda->device_attribute(&able, CUDA_HAS_64_BIT_STREAM_MEM_OPS, device) != CUDA_OK || !able) {
+        give_up("no 64-bit stream memory operations", 0);
+        return false;
+    }
+    int moded = cuda->exchange_mode(&mode);
+    int error = cuda->host_register(recorder.live.marks,
+                                    sizeof(struct rec_live_mark) * recorder.live.header->stream_count,
+                                    CUDA_REGISTER_PORTABLE | CUDA_REGISTER_DEVICE_MAP);
+    if (moded == CUDA_OK)
+        cuda->exchange_mode(&mode);
+    if (error != CUDA_OK)
+        give_up("cuMemHostRegister", error);
+    return error == CUDA_OK;
+}
+
+static bool ready(const struct cuda_driver *cuda)
+{
+    int now = atomic_load_explicit(&state, memory_order_acquire);
+    if (likely(now != STATE_NEW))
+        return now == STATE_ON;
+    void *context = NULL;
+    if (options.gpu != GPU_MARKS || cuda->current_context(&context) != CUDA_OK || !context ||
+        !atomic_compare_exchange_strong_explicit(&state, &now, STATE_BUSY, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return false;
+    if (!register_marks(cuda))
+        return false;
+    atomic_store_explicit(&recorder.live.header->gpu, REC_LIVE_GPU_MARKS, memory_order_release);
+    atomic_store_explicit(&state, STATE_ON, memory_order_release);
+    return true;
+}
+
+static uint64_t find_address(const void *context)
+{
+    for (unsigned i = 0; i < CONTEXTS; i++) {
+        void *have = atomic_load_explicit(&contexts[i].context, memory_order_acquire);
+        if (have == context)
+            return atomic_load_explicit(&contexts[i].address, memory_order_relaxed);
+        if (!have)
+            break;
+    }
+    return 0;
+}
+
+static void keep_address(void *context, uint64_t address)
+{
+    slow_lock();
+    for (unsigned i = 0; i < CONTEXTS; i++) {
+        if (atomic_load_explicit(&contexts[i].context, memory_order_relaxed))
+            continue;
+        atomic_store_explicit(&contexts[i].address, address, memory_order_relaxed);
+        atomic_store_explicit(&contexts[i].context, context, memory_order_release);
+        break;
+    }
+    slow_unlock();
+}
+
+/* Makes the context current, if it is not, and says whether it did so. */
+static bool enter(const struct cuda_driver *cuda, void *context, bool *pushed)
+{
+    void *current = NULL;
+    *pushed = false;
+    if (cuda->current_context(&current) != CUDA_OK)
+        return false;
+    if (likely(current == context))
+        return true;
+    *pushed = cuda->push_context(context) == CUDA_OK;
+    return *pushed;
+}
+
+static void leave(const struct cuda_driver *cuda, bool pushed)
+{
+    void *popped;
+    if (pushed)
+        cuda->pop_context(&popped);
+}
+
+static uint64_t address_in(const struct cuda_driver *cuda, void *context)
+{
+    uint64_t address = find_address(context);
+    bool pushed;
+    if (likely(address != 0))
+        return address;
+    if (!enter(cuda, context, &pushed))
+        return 0;
+    int error = cuda->device_pointer(&address, recorder.live.marks, 0);
+    leave(cuda, pushed);
+    if (error != CUDA_OK) {
+        give_up("cuMemHostGetDevicePointer", error);
+        return 0;
+    }
+    keep_address(context, address);
+    return address;
+}
+
+/* The context of a stream. The default streams exist in every context: NCCL means the one of the
+ * communicator's device, which we know only when it is current. */
+static void *context_of(const struct cuda_driver *cuda, void *stream, uint16_t index)
+{
+    void *context = NULL;
+    int device;
+    if ((uintptr_t)stream > 2)
+        return cuda->stream_context(stream, &context) == CUDA_OK ? context : NULL;
+    if (cuda->current_context(&context) != CUDA_OK || !context || cuda->current_device(&device) != CUDA_OK ||
+        device != recorder.live.streams[index].device)
+        return NULL;
+    return context;
+}
+
+static void put(const struct mark *mark, size_t word)
+{
+    const struct cuda_driver *cuda = cuda_driver();
+    bool pushed;
+    if (atomic_load_explicit(&state, memory_order_relaxed) != STATE_ON) {
+        disown(mark);
+        return;
+    }
+    int error = 1;
+    if (enter(cuda, mark->context, &pushed)) {
+        error = cuda->write_value(mark->stream, mark->address + word, mark->number, 0);
+        leave(cuda, pushed);
+    }
+    if (unlikely(error != CUDA_OK)) {
+        disown(mark);
+        give_up("cuStreamWriteValue64", error);
+    }
+}
+
+static void put_start(const struct mark *mark)
+{
+    put(mark, offsetof(struct rec_live_mark, start));
+}
+
+static void put_end(const struct mark *mark)
+{
+    put(mark, offsetof(struct rec_live_mark, end));
+}
+
+enum mark_stream marks_ask(void *stream)
+{
+    const struct cuda_driver *cuda = cuda_driver();
+    int status = CUDA_CAPTURE_NONE;
+    if (!cuda)
+        return MARK_STREAM_UNKNOWN;
+    /* It does not disturb a capture, whatever it returns. An error: this is the legacy stream, and
+     * another one is being captured, which a write here would spoil. */
+    if (cuda->is_capturing(stream, &status) != CUDA_OK)
+        return MARK_STREAM_UNKNOWN;
+    return status == CUDA_CAPTURE_NONE     ? MARK_STREAM_RUNS
+           : status == CUDA_CAPTURE_ACTIVE ? MARK_STREAM_CAPTURED
+                                           : MARK_STREAM_UNKNOWN;
+}
+
+/* ---- launches ---------------------------------------------------------------------------------- */
+
+/* The next number; slots hold the low 16 bits, and 0 means none. */
+static uint64_t next_number(uint16_t index)
+{
+    _Atomic uint64_t *launched = &recorder.live.marks[index].launched;
+    uint64_t number = atomic_load_explicit(launched, memory_order_relaxed) + 1;
+    if ((number & 0xffff) == 0)
+        number++;
+    atomic_store_explicit(launched, number, memory_order_relaxed);
+    return number;
+}
+
+static bool claim(struct thread *thread, struct mark *mark, uint16_t index, void *stream)
+{
+    const struct cuda_driver *cuda = cuda_driver();
+    mark->number = 0;
+    if (index >= REC_LIVE_DEFAULT_STREAMS || !cuda || !ready(cuda))
+        return false;
+    mark->context = context_of(cuda, stream, index);
+    mark->address = mark->context ? address_in(cuda, mark->context) : 0;
+    if (!mark->address || !take(index, thread->index + 1))
+        return false;
+    mark->address += sizeof(struct rec_live_mark) * index;
+    mark->stream = stream;
+    mark->index = index;
+    mark->number = next_number(index);
+    return true;
+}
+
+/* Written by their own thread only. */
+static struct group_marks {
+    uint32_t count;
+    struct pending launches[GROUP_STREAMS];
+} groups[REC_LIVE_DEFAULT_THREADS];
+
+static bool add_comm(struct pending *launch, uint16_t comm)
+{
+    for (uint32_t i = 0; i < launch->ncomms; i++)
+        if (launch->comms[i] == comm)
+            return true;
+    if (launch->ncomms == COMMS)
+        return false;
+    launch->comms[launch->ncomms++] = comm;
+    return true;
+}
+
+static uint64_t claim_in_group(struct thread *thread, uint16_t index, void *stream, uint16_t comm)
+{
+    struct group_marks *group = &groups[thread->index];
+    for (uint32_t i = 0; i < group->count; i++)
+        if (group->launches[i].mark.index == index)
+            return add_comm(&group->launches[i], comm) ? group->launches[i].mark.number : 0;
+    struct pending *launch = &group->launches[group->count];
+    if (group->count == GROUP_STREAMS || !claim(thread, &launch->mark, index, stream))
+        return 0;
+    group->count++;
+    launch->ncomms = 0;
+    add_comm(launch, comm);
+    return launch->mark.number;
+}
+
+void marks_claim(struct thread *thread, struct mark *mark, uint16_t index, void *stream, uint16_t comm)
+{
+    KEEP_ERRNO;
+    mark->number = 0;
+    if (thread->group_depth != 0)
+        thread->launch = (uint16_t)claim_in_group(thread, index, stream, comm);
+    else if (claim(thread, mark, index, stream))
+        thread->launch = (uint16_t)mark->number;
+}
+
+static void wait_for_async(const struct pending *launch)
+{
+    uint16_t index = launch->mark.index;
+    slow_lock();
+    pending[index] = *launch;
+    atomic_fetch_add_explicit(&marks_pending, 1, memory_order_relaxed);
+    atomic_store_explicit(&owners[index], PENDING, memory_order_release);
+    slow_unlock();
+}
+
+static void finish(const struct pending *launch, unsigned result)
+{
+    if (result == RESULT_IN_PROGRESS) {
+        wait_for_async(launch);
+        return;
+    }
+    if (result == RESULT_SUCCESS)
+        put_end(&launch->mark);
+    release(launch->mark.index);
+}
+
+void marks_start(const struct mark *mark)
+{
+    KEEP_ERRNO;
+    put_start(mark);
+}
+
+void marks_end(const struct mark *mark, uint16_t comm, unsigned result)
+{
+    KEEP_ERRNO;
+    const struct pending launch = {.mark = *mark, .comms = {comm}, .ncomms = 1};
+    finish(&launch, result);
+}
+
+void marks_group_begin(struct thread *thread)
+{
+    struct group_marks *group = &groups[thread->index];
+    for (uint32_t i = 0; i < group->count; i++)
+        release(group->launches[i].mark.index);
+    group->count = 0;
+}
+
+void marks_group_start(struct thread *thread)
+{
+    struct group_marks *group = &groups[thread->index];
+    KEEP_ERRNO;
+    for (uint32_t i = 0; i < group->count; i++)
+        put_start(&group->launches[i].mark);
+}
+
+void marks_group_end(struct thread *thread, unsigned result)
+{
+    struct group_marks *group = &groups[thread->index];
+    KEEP_ERRNO;
+    for (uint32_t i = 0; i < group->count; i++)
+        finish(&group->launches[i], result);
+    group->count = 0;
+}
+
+/* Removes comm from the launch that waits; true when it was the last. */
+static bool settle(struct pending *launch, uint16_t comm)
+{
+    for (uint32_t i = 0; i < launch->ncomms; i++)
+        if (launch->comms[i] == comm) {
+            launch->comms[i] = launch->comms[--launch->ncomms];
+            return launch->ncomms == 0;
+        }
+    return false;
+}
+
+/* The next stream, from *at on, whose launch has been waiting only for comm; it is the caller's then. */
+static bool next_settled(uint16_t comm, uint32_t self, uint32_t *at, struct mark *mark)
+{
+    bool found = false;
+    slow_lock();
+    for (; *at < REC_LIVE_DEFAULT_STREAMS && !found; ++*at)
+        if (atomic_load_explicit(&owners[*at], memory_order_relaxed) == PENDING &&
+            settle(&pending[*at], comm) && leave_pending((uint16_t)*at, self)) {
+            *mark = pending[*at].mark;
+            found = true;
+        }
+    slow_unlock();
+    return found;
+}
+
+void marks_async(uint16_t comm, unsigned error)
+{
+    KEEP_ERRNO;
+    if (error == RESULT_IN_PROGRESS)
+        return;
+    struct mark mark;
+    for (uint32_t at = 0; next_settled(comm, self_thread.index + 1, &at, &mark);) {
+        if (error == RESULT_SUCCESS)
+            put_end(&mark);
+        release(mark.index);
+    }
+}
+
+void marks_thread_exit(struct thread *thread)
+{
+    marks_group_begin(thread);
+    for (uint32_t i = 0; i < REC_LIVE_DEFAULT_STREAMS; i++)
+        if (atomic_load_explicit(&owners[i], memory_order_relaxed) == thread->index + 1)
+            release((uint16_t)i);
+}
+
+void marks_forget(void)
+{
+    memset(owners, 0, sizeof(owners));
+    memset(contexts, 0, sizeof(contexts));
+    for (uint32_t i = 0; i < REC_LIVE_DEFAULT_THREADS; i++)
+        if (groups[i].count != 0)
+            groups[i].count = 0;
+    atomic_store_explicit(&marks_pending, 0, memory_order_relaxed);
+    atomic_store_explicit(&state, STATE_NEW, memory_order_relaxed);
+}

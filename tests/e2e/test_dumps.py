@@ -12,8 +12,7 @@ DUMPS = harness.SOURCE / "samples/dumps"
     ("healthy", "healthy", []),
     ("mismatch", "signature_mismatch", [1]),
     ("missing-rank", "stuck_outside_nccl", [2]),
-    pytest.param("killed", "process_dead", [3], marks=pytest.mark.xfail(
-        reason="with the files alone the dead rank seems to be at work still", strict=False)),
+    ("killed", "process_dead", [3]),
 ])
 def test_verdict(name, kind, culprits):
     status, document = harness.analyze(DUMPS / name)

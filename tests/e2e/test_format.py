@@ -63,7 +63,7 @@ def test_same_events(tmp_path, pattern):
         kinds = {event["event"] for event in events}
         assert kinds >= {"comm", "thread", "stream", "op", "frontier", "heartbeat", "end"}
         if pattern == "any":
-            assert kinds >= {"redop", "open", "loss", "stall"}
+            assert kinds >= {"redop", "open", "loss", "stall", "callsite"}
 
 
 def test_recorded_job():

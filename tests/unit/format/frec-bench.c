@@ -28,7 +28,7 @@ static int fail(const char *what, const struct rec_error *err)
 }
 
 static int measure(const char *name, enum synth_pattern pattern, const char *dir, size_t count,
-                   size_t flush_every)
+                   size_t flush_every, bool sites)
 {
     struct rec_writer_config config = {0};
     struct rec_error err = {0};
@@ -38,6 +38,7 @@ static int measure(const char *name, enum synth_pattern pattern, const char *dir
     if (!ops || !memory)
         return 1;
     synth_init(&synth, pattern, 0, 8);
+    synth.sites = sites;
     for (size_t i = 0; i < count; i++)
         synth_op(&synth, &ops[i]);
 
@@ -45,6 +46,7 @@ static int measure(const char *name, enum synth_pattern pattern, const char *dir
     if (rec_writer_open(writer, dir, name, "{}", 2, &err) != REC_OK)
         return fail(dir, &err);
     synth_define(&synth, writer);
+    rec_writer_callsites(writer, synth_callsite, NULL);
     double start = seconds();
     for (size_t done = 0; done < count;) {
         /* Runs of up to a chunk, as the drain thread finds them. */
@@ -92,9 +94,10 @@ int main(int argc, char **argv)
         return 2;
     struct rec_writer_config config = {0};
     printf("writer memory: %.2f MiB\n", (double)rec_writer_bytes(&config) / (1 << 20));
-    int failed = measure("train", SYNTH_TRAIN, dir, count, flush_every) |
-                 measure("moe", SYNTH_MOE, dir, count, flush_every) |
-                 measure("plain", SYNTH_PLAIN, dir, count, flush_every);
+    int failed = measure("train", SYNTH_TRAIN, dir, count, flush_every, false) |
+                 measure("sites", SYNTH_TRAIN, dir, count, flush_every, true) |
+                 measure("moe", SYNTH_MOE, dir, count, flush_every, false) |
+                 measure("plain", SYNTH_PLAIN, dir, count, flush_every, false);
     rmdir(dir);
     return failed;
 }

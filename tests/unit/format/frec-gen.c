@@ -65,6 +65,7 @@ static enum rec_code write_job(const struct options *o, uint32_t rank, struct re
     struct synth synth;
     synth_init(&synth, o->pattern, rank, o->ranks);
     synth_define(&synth, writer);
+    rec_writer_callsites(writer, synth_callsite, NULL);
     uint64_t count = o->stop.rank == rank && o->stop.op < o->ops ? o->stop.op : o->ops;
     struct rec_op ops[RUN];
     while (synth.ordinal < count) {
@@ -141,6 +142,7 @@ static enum rec_code write_anything(const struct options *o, uint32_t rank, stru
     struct synth synth;
     synth_init(&synth, SYNTH_TRAIN, rank, o->ranks);
     synth_define(&synth, writer);
+    rec_writer_callsites(writer, synth_callsite, NULL);
     for (uint64_t done = 0; done < o->ops;) {
         size_t n = 1 + synth_draw(&random) % RUN;
         for (size_t i = 0; i < n; i++) {

@@ -27,6 +27,7 @@ struct synth {
     uint32_t position, group;
     uint64_t seq[SYNTH_COMMS];
     uint64_t sent[8], received[8];
+    bool sites;
 };
 
 #define SYNTH_START_NS UINT64_C(1700000000000000000)
@@ -35,6 +36,12 @@ void synth_init(struct synth *s, enum synth_pattern pattern, uint32_t rank, uint
 
 /* The definitions of this rank, as a recorder would give them. */
 void synth_define(const struct synth *s, struct rec_writer *writer);
+
+/*
+ * A rec_callsite_source for any id below 60,000: even ones are stacks of Python whose outer
+ * frames are shared, odd ones native. Calls of SYNTH_TRAIN name one per step when s->sites is set.
+ */
+bool synth_callsite(void *unused, uint32_t id, struct rec_callsite_def *def);
 
 /*
  * The next finished call of thread 1: first the creation of the communicators, then the

@@ -90,7 +90,7 @@ void classify_divergence(struct classify *c, const struct diag_wait *wait)
 /* Its turn has come on the stream, but the GPU has not begun it. */
 static bool not_reached(const struct diag *d, const struct diag_op *op)
 {
-    return d->procs[op->proc].gpu_seen && op->op.state < REC_STATE_GPU_STARTED;
+    return d->procs[op->proc].gpu_seen && op->op.launch && op->op.state == REC_STATE_ENQUEUED;
 }
 
 /* Everybody has launched it, it fits, and still it does not end. */
@@ -103,6 +103,9 @@ void classify_kernel(struct classify *c, const struct diag_wait *wait)
         all++;
         odd += m->captured ? (d->ops[i].op.flags & REC_OF_CAPTURED) != 0 : not_reached(d, &d->ops[i]);
     }
+    /* Who has no trace may be the one whose GPU has not come. */
+    if (!odd && (m->unseen || m->unknown))
+        return;
     enum rec_verdict_type type = m->captured ? REC_VERDICT_CAPTURE_MISMATCH
                                  : odd       ? REC_VERDICT_GPU_NOT_REACHED
                                              : REC_VERDICT_STUCK_IN_KERNEL;

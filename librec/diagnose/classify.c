@@ -71,7 +71,7 @@ void classify_say_wait(struct classify *c, struct diag_text *t, const struct dia
     size_t count = 0, capacity = 0;
     for (uint32_t i = c->reverse_start[node]; i < c->reverse_start[node + 1]; i++) {
         ranks = diag_grow(ranks, &capacity, count, sizeof *ranks, &d->oom);
-        if (!d->oom)
+        if (!d->oom && !d->procs[c->reverse_from[i]].early_dead)
             ranks[count++] = d->procs[c->reverse_from[i]].p->rank;
     }
     diag_sort_ranks(ranks, &count);

@@ -9,6 +9,8 @@
 
 /* A host that went on for so long after a send cannot have been waiting for it. */
 #define EAGER_NS (2 * NS_PER_S)
+/* The end of an op is seen so much later at worst. */
+#define ABORT_BLUR (NS_PER_S * 3 / 10)
 
 uint64_t diag_bytes(const struct rec_op *op)
 {
@@ -319,8 +321,20 @@ static void finish_op(struct diag *d, struct work *work, uint32_t index)
 /* Logic would let it complete, but the GPU's own marks say that it has not. */
 static bool observed_unfinished(const struct diag *d, const struct diag_op *op)
 {
-    return d->procs[op->proc].gpu_seen && (rec_kind_flags(op->op.kind) & REC_KF_STREAM) && !captured(op) &&
-           op->op.count && (op->op.state == REC_STATE_ENQUEUED || op->op.state == REC_STATE_GPU_STARTED);
+    return d->procs[op->proc].gpu_seen && op->op.launch && !captured(op) && op->op.count &&
+           (op->op.state == REC_STATE_ENQUEUED || op->op.state == REC_STATE_GPU_STARTED);
+}
+
+/* Aborting a communicator ends its kernels: an op that ended then, or who knows when, did not complete. */
+static bool ended_by_abort(const struct diag *d, const struct diag_op *op)
+{
+    if (!op->member)
+        return false;
+    const struct rec_op *teardown = &op->member->teardown;
+    if (teardown->kind != REC_COMM_ABORT && teardown->kind != REC_COMM_REVOKE)
+        return false;
+    return !op->op.gpu_end_ns ||
+           op->op.gpu_end_ns + ABORT_BLUR >= diag_common(&d->procs[op->proc], teardown->enter_ns);
 }
 
 /*
@@ -345,6 +359,8 @@ static void apply_gpu_progress(struct diag *d, uint32_t proc)
             op->state = REC_STATE_GPU_STARTED;
         if (op->state == REC_STATE_GPU_STARTED && op->gpu_end_ns)
             op->state = REC_STATE_COMPLETED;
+        if (op->state == REC_STATE_COMPLETED && ended_by_abort(d, &d->ops[i]))
+            op->state = REC_STATE_UNKNOWN;
         p->gpu_seen = p->gpu_seen || op->state == REC_STATE_GPU_STARTED || op->state == REC_STATE_COMPLETED;
         if (op->state == REC_STATE_COMPLETED)
             *completed = 1;

@@ -33,11 +33,19 @@ static void add_partner(struct diag *d, struct partners *list, struct rec_member
         list->items[list->count++] = (struct diag_partner){proc, member, reason, op};
 }
 
+/* Its kernel went with it: for the others it is as if it had not come. */
+static bool died_inside(const struct diag_proc *proc)
+{
+    return proc->early_dead || (proc->p->fate == REC_FATE_EXITED && !proc->ended_well);
+}
+
 static void posted_partners(struct diag *d, const struct diag_match *m, struct partners *list)
 {
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
         const struct diag_op *op = &d->ops[i];
-        if (!d->units[op->unit].launched)
+        if (m->unfinished && !op->done && died_inside(&d->procs[op->proc]))
+            add_partner(d, list, op->member, op->proc, DIAG_ABSENT, i);
+        else if (!d->units[op->unit].launched)
             add_partner(d, list, op->member, op->proc, DIAG_UNLAUNCHED, i);
         else if (!op->active)
             add_partner(d, list, op->member, op->proc, DIAG_BEHIND, i);

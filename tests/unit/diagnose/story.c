@@ -32,6 +32,8 @@ struct teller {
     void *memory;
     struct rec_writer *writer;
     bool over, losing, no_trace, capturing;
+    uint64_t launches;
+    struct rec_gpu gpu;
     uint64_t skew_ns; /* its clock is so much ahead */
     long torn_bytes;  /* the file is cut here, inside a piece; 0 */
     uint64_t stop_ns; /* when it stopped to show signs of life; 0 */
@@ -191,8 +193,13 @@ static void issue(struct stage *stage, int rank, struct call *call)
     op->flags |= t->capturing ? REC_OF_CAPTURED : 0;
     t->capturing = false;
     op->exit_ns = call->open ? 0 : op->enter_ns + MS / 10;
-    op->gpu_start_ns = call->started || call->done ? op->enter_ns + MS / 5 : 0;
-    op->gpu_end_ns = call->done ? op->enter_ns + MS / 2 : 0;
+    if ((rec_kind_flags(op->kind) & REC_KF_STREAM) && !call->open && !t->group)
+        op->launch = ++t->launches;
+    t->gpu.stream = op->stream;
+    t->gpu.started = call->started || call->done ? op->launch : t->gpu.started;
+    t->gpu.ended = call->done ? op->launch : t->gpu.ended;
+    if (call->started || call->done)
+        rec_writer_gpu(t->writer, op->enter_ns, &t->gpu);
     op->state = call->open || t->group ? REC_STATE_IN_CALL
                 : op->result           ? REC_STATE_FAILED
                                        : REC_STATE_ENQUEUED;

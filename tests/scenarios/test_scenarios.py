@@ -5,7 +5,8 @@ A case is a TOML file:
     source, title       where the bug comes from, what happens
     ranks, timeout      processes; seconds after which all that still run are killed
     job                 a script for fr-script, or
-    train               arguments of fr-train
+    train               arguments of fr-train, or
+    python              arguments of samples/jobs/pytrain
     env, rank_env       variables for all ranks, and by rank
     ends                "hang" (the timeout strikes), "ok" (all exit with 0), "fails",
                         "any" (where NCCL may do this or that)
@@ -47,6 +48,8 @@ def run(case, recording):
     options = dict(timeout=case.get("timeout", 3), env=case.get("env"), rank_env=case.get("rank_env"))
     if "train" in case:
         return recording.run(case["ranks"], [harness.FR_TRAIN, *case["train"]], **options)
+    if "python" in case:
+        return recording.run_python(case["ranks"], *case["python"], **options)
     return recording.run_script(case["ranks"], case["job"], **options)
 
 

@@ -10,6 +10,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ BUILD = Path(os.environ.get("FR_BUILD", SOURCE / "build")).resolve()
 LAUNCH = BUILD / "samples/jobs/launch"
 FR_TRAIN = BUILD / "samples/jobs/fr-train"
 FR_SCRIPT = BUILD / "samples/jobs/fr-script"
+PYTRAIN = SOURCE / "samples/jobs/pytrain/pytrain.py"
 FR_DUMP = BUILD / "fr-dump/fr-dump"
 FR_ANALYZE = BUILD / "fr-analyze/fr-analyze"
 SHIM = BUILD / "recorder-inject/librecorder-inject.so"
@@ -96,6 +98,11 @@ class Recording:
         script = self.root / "job.script"
         script.write_text(text)
         return self.run(ranks, [FR_SCRIPT, script], **options)
+
+    def run_python(self, ranks, *arguments, interpreter=sys.executable, **options):
+        """samples/jobs/pytrain; it opens the libraries by name, so somebody must say where they are."""
+        lab = [] if "LD_LIBRARY_PATH" in os.environ else ["--lib", BUILD / "samples/hostgpu"]
+        return self.run(ranks, [interpreter, "-B", PYTRAIN, *arguments], options=lab, **options)
 
     def analyze(self, *options):
         return analyze(self.traces, *options)

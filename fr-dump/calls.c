@@ -51,14 +51,44 @@ static bool op_wanted(const struct dump_options *options, const struct rec_proce
            (!options->comm || comm_wanted(options->comm, process, op->comm));
 }
 
+static bool open_wanted(const struct dump_options *options, const struct rec_process *process,
+                        const struct rec_scan_filter *filter, uint32_t i)
+{
+    return op_wanted(options, process, &process->open[i]) &&
+           (filter->to_ns == 0 || process->open[i].enter_ns <= filter->to_ns);
+}
+
 /* Open calls come at the end of their process, from what the job found. */
 static void print_open(const struct dump_options *options, const struct dump_printer *printer,
                        const struct rec_process *process, const struct rec_scan_filter *filter)
 {
     for (uint32_t i = 0; i < process->nopen; i++)
-        if (op_wanted(options, process, &process->open[i]) &&
-            (filter->to_ns == 0 || process->open[i].enter_ns <= filter->to_ns))
+        if (open_wanted(options, process, filter, i))
             printer->op(process, &process->open[i]);
+}
+
+/* The calls that print_process is going to print. */
+static int survey_process(const struct dump_options *options, const struct dump_printer *printer,
+                          const struct rec_job *job, const struct rec_process *process,
+                          const struct rec_scan_filter *filter)
+{
+    struct rec_scan *scan;
+    struct rec_error err = {0};
+    struct rec_event event;
+    bool ok = true;
+    if (rec_scan_open(job, process, filter, &scan, &err) != REC_OK)
+        return fr_error(&err);
+    enum rec_code code = REC_END;
+    while (ok && (code = rec_scan_next(scan, &event, &err)) == REC_OK)
+        if (event.type == REC_EV_OP && op_wanted(options, process, &event.u.op))
+            ok = printer->survey(process, &event.u.op);
+    for (uint32_t i = 0; ok && i < process->nopen; i++)
+        if (open_wanted(options, process, filter, i))
+            ok = printer->survey(process, &process->open[i]);
+    rec_scan_close(scan);
+    if (!ok)
+        return fr_errorf(NULL, "no memory");
+    return code == REC_END ? 0 : fr_error(&err);
 }
 
 static int print_process(const struct dump_options *options, const struct dump_printer *printer,
@@ -77,7 +107,7 @@ static int print_process(const struct dump_options *options, const struct dump_p
         if (event.type == REC_EV_OP) {
             if (op_wanted(options, process, &event.u.op))
                 printer->op(process, &event.u.op);
-        } else if (options->all && printer->record) {
+        } else if ((options->all || printer->records) && printer->record) {
             printer->record(process, &event);
         }
     }
@@ -132,6 +162,11 @@ int dump_calls(const struct dump_options *options)
     size_t count;
     struct rec_process *const *processes = rec_job_processes(job, &count);
     bool any = false;
+    if (status == 0 && printer->begin)
+        printer->begin(job);
+    for (size_t i = 0; printer->survey && i < count && status == 0; i++)
+        if (dump_rank_wanted(options, processes[i]))
+            status = survey_process(options, printer, job, processes[i], &filter);
     for (size_t i = 0; i < count && status == 0 && !out_failed(); i++) {
         if (!dump_rank_wanted(options, processes[i]))
             continue;

@@ -31,9 +31,13 @@ struct dump_options {
 
 /* How one mode prints. Functions may be NULL. */
 struct dump_printer {
+    void (*begin)(const struct rec_job *job);
+    /* Sees every wanted call of every process before anything is printed; false without memory. */
+    bool (*survey)(const struct rec_process *process, const struct rec_op *op);
     void (*process)(const struct rec_job *job, const struct rec_process *process);
     void (*op)(const struct rec_process *process, const struct rec_op *op);
-    void (*record)(const struct rec_process *process, const struct rec_event *event); /* with --all */
+    void (*record)(const struct rec_process *process, const struct rec_event *event);
+    bool records; /* record is called without --all, too */
     void (*finish)(void);
 };
 

@@ -10,6 +10,7 @@
 #define WAY_MAX   256      /* places that Esc leads back to */
 #define WORK_NS   15000000 /* of reading between two looks at the keys */
 #define REDRAW_NS 60000000 /* between two frames while reading */
+#define DOUBLE_NS 400000000
 #define COUNT(a)  (sizeof(a) / sizeof(a)[0])
 
 static const struct view *const views[VIEWS] = {
@@ -25,7 +26,7 @@ static const struct tui_binding shared[] = {
     {CMD_2, {'2'}, NULL, "communicators"},
     {CMD_3, {'3'}, NULL, "ranks"},
     {CMD_4, {'4'}, NULL, "timeline"},
-    {CMD_DIFF, {TUI_F(7), 'd'}, "Diff", "compare with another rank, side by side (tag two to choose them)"},
+    {CMD_DIFF, {TUI_F(7), 'd'}, "Diff", "compare two ranks (tag with Space to choose)"},
     {CMD_TIME, {TUI_F(8), 'l'}, "Time", "show the selected thing on the timeline"},
     {CMD_FINDING, {TUI_F(9), 'f'}, "Finding", "go to the next finding"},
 };
@@ -402,8 +403,23 @@ static bool click_timeline(struct browser *b, const struct tui_event *event)
     return true;
 }
 
-static void handle(struct browser *b, const struct tui_event *event)
+/* Terminals tell of clicks alone; two at one place are a double one. */
+static void find_double_click(struct browser *b, struct tui_event *event)
 {
+    uint64_t now = monotonic_ns();
+    if (event->type != TUI_EV_MOUSE || event->mouse != TUI_MOUSE_CLICK)
+        return;
+    if (event->y == b->click.y && event->x == b->click.x && now - b->click_ns < DOUBLE_NS) {
+        event->mouse = TUI_MOUSE_DOUBLE;
+        now = 0;
+    }
+    b->click = *event;
+    b->click_ns = now;
+}
+
+static void handle(struct browser *b, struct tui_event *event)
+{
+    find_double_click(b, event);
     if (event->type == TUI_EV_MOUSE &&
         (event->mouse == TUI_MOUSE_CLICK || event->mouse == TUI_MOUSE_DOUBLE)) {
         if (event->y == b->tabs_y) {

@@ -223,7 +223,9 @@ struct browser {
     struct tui_timeline timeline;
     void *state[VIEWS]; /* each view's own */
     struct tui_binding bindings[VIEWS][32];
-    int tabs_y; /* -1 = not shown */
+    int tabs_y;             /* -1 = not shown */
+    struct tui_event click; /* the last one */
+    uint64_t click_ns;
 };
 
 void browser_go(struct browser *browser, const struct place *place);

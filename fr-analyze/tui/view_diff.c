@@ -1,6 +1,7 @@
 /*
- * Two ranks' calls on one communicator side by side. What both called stands on one line;
- * what only one called stands alone. Bounded: a window of calls around the place asked for.
+ * Two ranks' calls side by side: those on one communicator by seq, or those on all that both
+ * share in the order of their time. What both called stands on one line; what only one
+ * called stands alone. Bounded: a window of calls around the place asked for.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,13 +11,23 @@
 
 #define WINDOW   192 /* seqs before and behind */
 #define SIDE_MAX (2 * WINDOW + 64)
+#define BATCH    256
+#define NS_PER_S UINT64_C(1000000000)
+
+enum { CMD_ALL = CMD_OWN };
+
+static const struct tui_binding bindings[] = {
+    {CMD_ALL, {TUI_F(6), 'c'}, "Comms", "this communicator by seq, or all that both share by time"},
+};
 
 struct side {
     struct rec_member *member;
     struct rec_op ops[SIDE_MAX];
     uint64_t signatures[SIDE_MAX];
     size_t count;
-    struct seek seek;
+    struct seek seek;      /* one communicator */
+    struct rec_scan *scan; /* all of them */
+    size_t before;         /* ops before the time asked for */
     bool reading;
 };
 
@@ -29,6 +40,8 @@ struct pair {
 
 struct diff_view {
     struct browser *browser;
+    bool all;         /* communicators */
+    uint64_t when_ns; /* all: the time asked for */
     struct side sides[2];
     struct pair pairs[2 * SIDE_MAX];
     size_t npairs, differ;
@@ -92,6 +105,26 @@ static void align(struct diff_view *v)
     }
 }
 
+/* Where a window by time was cut, the other side may have calls that this one had too. */
+static void trim(struct diff_view *v)
+{
+    bool front = false, back = false;
+    size_t first = 0, last = v->npairs;
+    for (int s = 0; s < 2; s++) {
+        front |= v->sides[s].before == WINDOW;
+        back |= v->sides[s].count - v->sides[s].before == WINDOW;
+    }
+    while (front && first < last && v->pairs[first].mark != ' ')
+        first++;
+    while (back && last > first && v->pairs[last - 1].mark != ' ')
+        last--;
+    if (first == last)
+        return; /* nothing in common: then all of it is worth showing */
+    v->npairs = v->differ = 0;
+    for (size_t i = first; i < last; i++)
+        add_pair(v, v->pairs[i].left, v->pairs[i].right, v->pairs[i].mark);
+}
+
 /* ---- reading ---- */
 
 static void found(void *context, const struct rec_op *op)
@@ -112,9 +145,94 @@ static void found(void *context, const struct rec_op *op)
     side->ops[at] = *op;
 }
 
+/* ---- reading, all communicators ---- */
+
+static bool shared_comm(const struct diff_view *v, const struct side *side, const struct rec_op *op)
+{
+    const struct side *other = &v->sides[side == &v->sides[0]];
+    const struct rec_member *m = rec_process_member(side->member->process, op->comm);
+    return m != NULL && rec_kind_flags(op->kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_TEARDOWN) &&
+           browse_member(other->member->process, m->comm) != NULL;
+}
+
+/* Keeps the last WINDOW before the time asked for and the first WINDOW behind it; false = enough. */
+static bool take(struct diff_view *v, struct side *side, const struct rec_op *op)
+{
+    if (!shared_comm(v, side, op))
+        return true;
+    bool before = op->enter_ns < v->when_ns;
+    if (before && side->before == WINDOW) {
+        memmove(side->ops, side->ops + 1, (side->count - 1) * sizeof *side->ops);
+        side->count--;
+        side->before--;
+    }
+    if (side->count == SIDE_MAX)
+        return false;
+    size_t at = side->count++;
+    while (at > 0 && side->ops[at - 1].enter_ns > op->enter_ns) {
+        side->ops[at] = side->ops[at - 1];
+        at--;
+    }
+    side->ops[at] = *op;
+    side->before += before;
+    return side->count - side->before < WINDOW;
+}
+
+static void start_all(struct diff_view *v, struct side *side)
+{
+    const struct rec_process *p = side->member->process;
+    uint64_t life = p->last_call_ns > p->start_ns ? p->last_call_ns - p->start_ns : 0;
+    uint64_t around = p->ops > 0 ? life / p->ops * WINDOW * 2 : 0;
+    around = around > NS_PER_S ? around : NS_PER_S;
+    struct rec_scan_filter filter = {.from_ns = v->when_ns > around ? v->when_ns - around : 0};
+    side->before = 0;
+    for (uint32_t i = 0; i < p->nopen; i++)
+        take(v, side, &p->open[i]);
+    side->reading = rec_scan_open(v->browser->data.job, p, &filter, &side->scan, NULL) == REC_OK;
+}
+
+/* true = done */
+static bool read_all(struct diff_view *v, struct side *side, uint64_t deadline_ns)
+{
+    struct rec_event event;
+    do {
+        for (int i = 0; i < BATCH; i++) {
+            if (rec_scan_next(side->scan, &event, NULL) != REC_OK)
+                return true;
+            if (event.type == REC_EV_OP && !take(v, side, &event.u.op))
+                return true;
+        }
+    } while (monotonic_ns() < deadline_ns);
+    return false;
+}
+
+static void stop(struct side *side)
+{
+    seek_stop(&side->seek);
+    rec_scan_close(side->scan);
+    side->scan = NULL;
+    side->reading = false;
+}
+
+/* ---- the place ---- */
+
+static uint64_t signature_of(const struct diff_view *v, const struct side *side, const struct rec_op *op)
+{
+    uint64_t signature = rec_process_signature(side->member->process, op);
+    const struct rec_member *m = rec_process_member(side->member->process, op->comm);
+    return v->all && m != NULL ? rec_mix64(signature ^ (m->comm->index + 1)) : signature;
+}
+
+/* To the first difference near the place asked for, else to the place. */
 static void select_place(struct diff_view *v)
 {
     uint64_t want = v->browser->here.seq;
+    for (size_t i = 0; v->all && i < v->npairs; i++) {
+        if (v->pairs[i].mark != ' ') {
+            tui_table_select_id(v->browser->tables[VIEW_DIFF], i + 1);
+            return;
+        }
+    }
     for (size_t i = 0; i < v->npairs; i++) {
         const struct pair *p = &v->pairs[i];
         uint64_t seq = p->left != NOTHING ? v->sides[0].ops[p->left].seq : v->sides[1].ops[p->right].seq;
@@ -134,47 +252,79 @@ static bool work(struct browser *b, uint64_t deadline_ns)
         if (!side->reading)
             continue;
         any = true;
-        if (!seek_step(&side->seek, deadline_ns))
+        if (v->all ? !read_all(v, side, deadline_ns) : !seek_step(&side->seek, deadline_ns))
             return true;
-        side->reading = false;
+        stop(side);
     }
     if (!any)
         return false;
     for (int s = 0; s < 2; s++)
         for (size_t i = 0; i < v->sides[s].count; i++)
-            v->sides[s].signatures[i] =
-                rec_process_signature(v->sides[s].member->process, &v->sides[s].ops[i]);
+            v->sides[s].signatures[i] = signature_of(v, &v->sides[s], &v->sides[s].ops[i]);
     align(v);
+    if (v->all)
+        trim(v);
     tui_table_update(b->tables[VIEW_DIFF]);
     select_place(v);
     return true;
 }
 
-static bool show(struct browser *b, const struct place *place)
+static void start_one(struct diff_view *v, struct side *side, uint64_t seq)
+{
+    uint64_t lo = seq > WINDOW ? seq - WINDOW : 0;
+    side->seek = (struct seek){.job = v->browser->data.job,
+                               .member = side->member,
+                               .lo = lo > side->member->first_seq ? lo : side->member->first_seq,
+                               .hi = seq + WINDOW,
+                               .peer = -1,
+                               .kinds = REC_KF_SEQ | REC_KF_TEARDOWN,
+                               .found = found,
+                               .context = side};
+    seek_start(&side->seek, 0);
+    side->reading = true;
+}
+
+static bool read_sides(struct browser *b, bool all)
 {
     struct diff_view *v = b->state[VIEW_DIFF];
-    uint32_t processes[2] = {place->process, place->other};
+    const struct rec_process *pair[2] = {b->data.processes[b->here.process],
+                                         b->data.processes[b->here.other]};
     v->npairs = v->differ = 0;
+    v->all = all;
+    v->when_ns = b->here.when_ns != 0 ? b->here.when_ns : pair[0]->last_call_ns;
     for (int s = 0; s < 2; s++) {
-        struct side *side = &v->sides[s];
-        seek_stop(&side->seek);
-        side->count = 0;
-        side->member = browse_member(b->data.processes[processes[s]], place->comm);
-        side->reading = side->member != NULL;
-        if (!side->reading)
+        stop(&v->sides[s]);
+        v->sides[s].count = 0;
+        v->sides[s].member = browse_member(pair[s], b->here.comm);
+    }
+    for (int s = 0; s < 2; s++) {
+        if (v->sides[!s].member == NULL || v->sides[s].member == NULL)
             continue;
-        uint64_t lo = place->seq > WINDOW ? place->seq - WINDOW : 0;
-        side->seek = (struct seek){.job = b->data.job,
-                                   .member = side->member,
-                                   .lo = lo > side->member->first_seq ? lo : side->member->first_seq,
-                                   .hi = place->seq + WINDOW,
-                                   .peer = -1,
-                                   .kinds = REC_KF_SEQ | REC_KF_TEARDOWN,
-                                   .found = found,
-                                   .context = side};
-        seek_start(&side->seek, 0);
+        if (all)
+            start_all(v, &v->sides[s]);
+        else
+            start_one(v, &v->sides[s], b->here.seq);
     }
     return tui_table_update(b->tables[VIEW_DIFF]);
+}
+
+/* Where the order of communicators is wrong, one of them shows nothing. */
+static bool show(struct browser *b, const struct place *place)
+{
+    uint32_t finding = b->data.figures[place->comm->index].finding;
+    bool order =
+        finding != BROWSE_NONE && b->data.verdict->findings[finding].type == REC_VERDICT_ORDER_INVERSION;
+    return read_sides(b, order || b->data.verdict->findings[0].type == REC_VERDICT_ORDER_INVERSION);
+}
+
+static bool command(struct browser *b, int cmd)
+{
+    struct diff_view *v = b->state[VIEW_DIFF];
+    if (cmd != CMD_ALL)
+        return false;
+    if (!read_sides(b, !v->all))
+        snprintf(b->shell.status, sizeof b->shell.status, "no memory");
+    return true;
 }
 
 static bool target(struct browser *b, struct place *to)
@@ -203,6 +353,19 @@ static uint64_t id(void *context, size_t row)
     return row + 1;
 }
 
+static void put_call(struct tui_cell *cell, const struct diff_view *v, const struct side *side,
+                     const struct rec_op *op)
+{
+    word_op(cell->text, sizeof cell->text, op);
+    const struct rec_member *m = rec_process_member(side->member->process, op->comm);
+    if (!v->all || m == NULL)
+        return;
+    char text[sizeof cell->text], name[64];
+    word_comm(name, sizeof name, m->comm);
+    snprintf(text, sizeof text, "%.24s: %.90s", name, cell->text);
+    memcpy(cell->text, text, sizeof text);
+}
+
 static void cell_of(void *context, size_t row, unsigned column, struct tui_cell *cell)
 {
     static const char *const marks[][2] = {{"≠", "!"}, {"<", "<"}, {">", ">"}};
@@ -228,7 +391,7 @@ static void cell_of(void *context, size_t row, unsigned column, struct tui_cell 
     if (seq)
         snprintf(cell->text, sizeof cell->text, "%llu", (unsigned long long)op->seq);
     else
-        word_op(cell->text, sizeof cell->text, op);
+        put_call(cell, v, &v->sides[right], op);
 }
 
 static const struct tui_source source = {.rows = rows, .id = id, .cell = cell_of};
@@ -238,6 +401,8 @@ static void about(struct browser *b, char *text, size_t size, enum tui_style *st
     const struct diff_view *v = b->state[VIEW_DIFF];
     char comm[64], end[2][48];
     word_comm(comm, sizeof comm, b->here.comm);
+    if (v->all)
+        snprintf(comm, sizeof comm, "all they share");
     for (int s = 0; s < 2; s++) {
         const struct rec_member *m = v->sides[s].member;
         snprintf(end[s], sizeof end[s], "rank %d (%llu ops)", m != NULL ? m->process->rank : -1,
@@ -268,7 +433,7 @@ static void fini(struct browser *b)
     if (v == NULL)
         return;
     for (int s = 0; s < 2; s++)
-        seek_stop(&v->sides[s].seek);
+        stop(&v->sides[s]);
     free(v);
 }
 
@@ -278,5 +443,8 @@ const struct view view_diff = {.name = "Diff",
                                .fini = fini,
                                .show = show,
                                .target = target,
+                               .bindings = bindings,
+                               .nbindings = sizeof bindings / sizeof bindings[0],
                                .work = work,
-                               .about = about};
+                               .about = about,
+                               .command = command};

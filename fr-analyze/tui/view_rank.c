@@ -52,8 +52,8 @@ static void add_stacks(struct browser *b, struct lines *lines, const struct rec_
         }
     }
     if (p->end.nframes > 0) {
-        lines_add(lines, TUI_BOLD, 0, NULL, "Stack of the crash, thread %d, address 0x%llx", p->end.tid,
-                  (unsigned long long)p->end.fault);
+        lines_add(lines, TUI_BOLD, 0, NULL, "Stack of thread %d when it ended, fault address 0x%llx",
+                  p->end.tid, (unsigned long long)p->end.fault);
         add_frames(b, lines, p->end.modules, p->end.nmodules, p->end.frames, p->end.nframes);
     }
 }

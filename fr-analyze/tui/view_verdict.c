@@ -133,7 +133,10 @@ static void add_finding(struct browser *b, const struct rec_finding *f)
     bool good = f->type == REC_VERDICT_HEALTHY;
     lines_add(lines, good ? TUI_GOOD : TUI_BOLD, 0, reach ? &to : NULL, "%s (%s)",
               rec_verdict_type_name(f->type), rec_confidence_name(f->confidence));
-    lines_add(lines, TUI_NORMAL, 2, reach ? &to : NULL, "  %s.", f->summary != NULL ? f->summary : "");
+    const char *sentence = f->summary != NULL && f->summary[0] != '\0' ? f->summary : "?";
+    bool small = sentence[0] >= 'a' && sentence[0] <= 'z';
+    lines_add(lines, TUI_NORMAL, 2, reach ? &to : NULL, "  %c%s.", sentence[0] - (small ? 'a' - 'A' : 0),
+              sentence + 1);
     lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
     add_ranks(b, lines, "to blame:", TUI_BAD, f->culprits, f->nculprits);
     add_ranks(b, lines, "possible:", TUI_WARN, f->suspects, f->nsuspects);

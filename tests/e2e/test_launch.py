@@ -61,10 +61,10 @@ def test_timeout_kills_everything_even_daemons():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_no_rank_outlives_the_launcher(number):
+def test_no_rank_outlives_the_launcher(number, tmp_path):
     mark = uuid.uuid4().hex
     process = subprocess.Popen([str(harness.LAUNCH), "-n", "3", "--", "sh", "-c", f"sleep 60; : {mark}"],
-                               stderr=subprocess.DEVNULL)
+                               stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(tmp_path)})
     time.sleep(0.3)
     os.kill(process.pid, number)
     process.wait(10)

@@ -48,6 +48,7 @@ void lab_comm_unref(ncclComm_t c)
     if (atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) != 1)
         return;
     c->magic = 0;
+    lab_profiler_free(c);
     lab_rma_end(c);
     while (c->windows) {
         struct lab_window *window = c->windows;
@@ -219,6 +220,8 @@ ncclResult_t lab_comm_join(ncclComm_t c)
         lab_region_close_file(&c->region);
     else
         lab_region_abandon_file(&c->region);
+    if (met && result == ncclSuccess)
+        lab_profiler_open(c);
     return met ? result : lab_error(ncclInternalError, "aborted while waiting for other ranks");
 }
 

@@ -16,6 +16,7 @@
 
 #include "../engine/engine.h"
 #include "config.h"
+#include "profiler.h"
 #include "region.h"
 
 #define LAB_COMM_MAGIC UINT64_C(0x6c61622d636f6d6d)
@@ -58,6 +59,7 @@ struct lab_op {
     unsigned window, signal, context; /* of a one-sided operation */
     size_t offset;                    /* into the window */
     CUevent launched;                 /* to record when it starts, or NULL */
+    struct lab_op_events events;
 };
 
 /* State of one direction to one peer. */
@@ -95,6 +97,7 @@ struct ncclComm {
     bool connects_lazily;     /* see connect.c */
     struct lab_region region;
     atomic_bool is_mapped; /* the region is there and its bell can be rung */
+    struct lab_profiler *profiler;
 
     atomic_bool aborted;                 /* all waits of this rank end */
     const _Atomic(bool) *parent_aborted; /* while a child is being made */

@@ -37,8 +37,11 @@ ncclResult_t lab_group_add_op(ncclComm_t comm, CUstream stream, const struct lab
         group.ops = grown;
         group.cap = cap;
     }
+    struct lab_op *added = &group.ops[group.nops].op;
     lab_comm_ref(comm);
     group.ops[group.nops++] = (struct pending_op){comm, stream, *op};
+    lab_profiler_call_starts(comm, added, stream, hg_capture_info(stream, NULL, NULL), group.depth);
+    lab_profiler_call_stops(comm, added);
     return ncclSuccess;
 }
 
@@ -367,7 +370,9 @@ ncclResult_t lab_group_leave(ncclResult_t result)
         group.error = result;
     if (--group.depth)
         return result;
+    lab_profiler_group_ends();
     ncclResult_t finished = finish_group();
+    lab_profiler_group_ended();
     return result == ncclSuccess ? finished : result;
 }
 

@@ -179,6 +179,7 @@ ncclResult_t pncclCommDestroy(ncclComm_t comm)
     lab_comm_wait_graphs(comm);
     lab_comm_wait_jobs(comm);
     lab_comm_drain(comm);
+    lab_profiler_close(comm);
     lab_comm_unref(comm);
     return ncclSuccess;
 }
@@ -194,6 +195,7 @@ ncclResult_t pncclCommAbort(ncclComm_t comm)
     /* What is queued keeps a reference and ends at once when its turn comes. */
     lab_comm_abort(comm);
     lab_comm_wait_jobs(comm);
+    lab_profiler_close(comm);
     lab_comm_unref(comm);
     return ncclSuccess;
 }

@@ -19,24 +19,48 @@ struct launch {
     bool is_captured; /* lives in a graph and runs at each replay */
 };
 
-static void run_launch(struct hg_work *work)
+/* Planned faults strike when the first operation has started. */
+static void obey_plan(struct launch *l)
 {
-    struct launch *l = (struct launch *)work;
     struct ncclComm *c = l->comm;
-    unsigned long us = hg_fault_plan()->slow_us * work->nccl_ops;
+    unsigned long us = hg_fault_plan()->slow_us * l->base.nccl_ops;
     if (us && !lab_comm_is_stopped(c))
         nanosleep(&(struct timespec){(time_t)(us / 1000000), (long)(us % 1000000) * 1000}, NULL);
     if (l->raises_error)
         atomic_store(&c->async_result, ncclRemoteError);
     if (l->is_silent || l->raises_error)
         lab_hang_until_stopped(c);
-    pthread_mutex_lock(&c->run_lock);
-    /* As NCCL does, collectives first, in the order of the calls, then all messages at once. */
-    for (size_t i = 0; i < l->n[COLLECTIVES]; i++)
-        lab_run_collective(c, &l->ops[COLLECTIVES][i]);
+}
+
+/* As NCCL does, collectives first, in the order of the calls, then all messages at once. */
+static void run_classes(struct launch *l)
+{
+    struct ncclComm *c = l->comm;
+    for (size_t i = 0; i < l->n[COLLECTIVES]; i++) {
+        struct lab_op *op = &l->ops[COLLECTIVES][i];
+        lab_profiler_kernels_start(c, op, 1);
+        if (i == 0)
+            obey_plan(l);
+        lab_run_collective(c, op);
+        lab_profiler_kernels_stop(c, op, 1);
+    }
+    lab_profiler_kernels_start(c, l->ops[MESSAGES], l->n[MESSAGES]);
+    if (l->n[COLLECTIVES] == 0)
+        obey_plan(l);
     if (l->n[MESSAGES] && !lab_comm_is_stopped(c))
         lab_run_p2p(c, l->ops[MESSAGES], l->n[MESSAGES]);
+    lab_profiler_kernels_stop(c, l->ops[MESSAGES], l->n[MESSAGES]);
     lab_run_rma(c, l->ops[ONE_SIDED], l->n[ONE_SIDED]);
+}
+
+static void run_launch(struct hg_work *work)
+{
+    struct launch *l = (struct launch *)work;
+    struct ncclComm *c = l->comm;
+    pthread_mutex_lock(&c->run_lock);
+    if (l->is_captured)
+        lab_profiler_tasks(c, l->ops, l->n, CLASSES, true);
+    run_classes(l);
     pthread_mutex_unlock(&c->run_lock);
     hg_fence_signal(l->done);
 }
@@ -234,12 +258,17 @@ ncclResult_t lab_launch(ncclComm_t c, const struct lab_op *ops, const CUstream *
     if (!l)
         return lab_error(ncclSystemError, "no memory to launch %zu operations", n);
     CUresult result = record_starts(ops, streams, n);
+    bool is_captured = hg_capture_info(streams[0], &capture, NULL);
+    void *profiled = lab_profiler_launch_starts(c, ops, streams[0]);
+    if (!is_captured)
+        lab_profiler_tasks(c, l->ops, l->n, CLASSES, false);
     if (result != CUDA_SUCCESS)
         release_launch(&l->base);
-    else if (hg_capture_info(streams[0], &capture, NULL))
+    else if (is_captured)
         result = submit_captured(l, capture, streams, n);
     else
         result = submit_now(l, streams, n);
+    lab_profiler_launch_stops(c, profiled);
     return result == CUDA_SUCCESS ? ncclSuccess
                                   : lab_error(ncclUnhandledCudaError, "Cuda failure %d", (int)result);
 }

@@ -60,6 +60,22 @@ static bool take(uint16_t index, uint32_t self)
     return left;
 }
 
+/*
+ * The per-thread default stream has one handle and is another stream in each thread: its numbers
+ * are those of the first thread that launches there.
+ */
+#define PER_THREAD_STREAM 2u
+static _Atomic uint32_t users[REC_LIVE_DEFAULT_STREAMS]; /* thread id; of such streams only */
+
+static bool is_own_stream(const struct thread *thread, uint16_t index, const void *stream)
+{
+    uint32_t self = atomic_load_explicit(&thread->entry->id, memory_order_relaxed), none = 0;
+    return (uintptr_t)stream != PER_THREAD_STREAM ||
+           atomic_compare_exchange_strong_explicit(&users[index], &none, self, memory_order_relaxed,
+                                                   memory_order_relaxed) ||
+           none == self;
+}
+
 static void release(uint16_t index)
 {
     atomic_store_explicit(&owners[index], NOBODY, memory_order_release);
@@ -278,7 +294,7 @@ static bool claim(struct thread *thread, struct mark *mark, uint16_t index, void
         return false;
     mark->context = context_of(cuda, stream, index);
     mark->address = mark->context ? address_in(cuda, mark->context) : 0;
-    if (!mark->address || !take(index, thread->index + 1))
+    if (!mark->address || !is_own_stream(thread, index, stream) || !take(index, thread->index + 1))
         return false;
     mark->address += sizeof(struct rec_live_mark) * index;
     mark->stream = stream;
@@ -438,6 +454,7 @@ void marks_thread_exit(struct thread *thread)
 void marks_forget(void)
 {
     memset(owners, 0, sizeof(owners));
+    memset(users, 0, sizeof(users));
     memset(contexts, 0, sizeof(contexts));
     for (uint32_t i = 0; i < REC_LIVE_DEFAULT_THREADS; i++)
         if (groups[i].count != 0)

@@ -24,7 +24,7 @@ NONE = 0xFFFFFFFF
 
 META, COMM, THREAD, REDOP, STREAM, TEMPLATE, OPS, OPEN = range(1, 9)
 FRONTIER, CHECKPOINT, HEARTBEAT, LOSS, STALL, END = range(9, 15)
-TEXT, CALLSITE = 15, 16
+TEXT, CALLSITE, GPU = 15, 16, 17
 PYTHON, NATIVE = 1, 2
 
 
@@ -104,6 +104,7 @@ class Segment:
         self.texts = []
         self.text_bytes = 0
         self.sequences = [0] * 8192
+        self.launches = [(0, 0)] * 1024  # last number, its group
         self.decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 20).decompressobj()
 
     def ns(self, ticks):
@@ -166,13 +167,27 @@ class Segment:
                 if t["varies"]:
                     op["count"] = body.varint()
         for op in ops:
-            start = end = 0
+            op["launch"] = start = end = 0
             if present & 16:
                 start = op["enter"] + body.signed()
                 end = start + body.signed()
             op["gpu_start_ns"], op["gpu_end_ns"] = self.ns(start), self.ns(end)
             op["enter_ns"], op["exit_ns"] = self.ns(op.pop("enter")), self.ns(op.pop("exit"))
+        if present & 32:
+            self.exceptions(body, ops, "launch", body.signed)
+            for op in ops:
+                self.launch(op)
         return ops
+
+    def launch(self, op):
+        if op["stream"] == NONE:
+            op["launch"] = 0
+            return
+        last, group = self.launches[op["stream"] % 1024]
+        expected = last if op["group"] and op["group"] == group else last + 1
+        op["launch"] = (expected + op["launch"]) & MASK
+        if op["launch"]:
+            self.launches[op["stream"] % 1024] = op["launch"], op["group"]
 
     def times(self, body, templates, ops, first_delta):
         gaps = [first_delta]
@@ -232,6 +247,7 @@ class Segment:
             "comm": body.id(),
             "stream": body.id(),
             "callsite": body.varint(),
+            "launch": 0,
             "group": body.varint(),
             "peer": body.signed(),
             "kind": body.byte(),
@@ -309,9 +325,14 @@ class Segment:
             return "stream", {"id": body.varint(), "device": body.signed(), "handle": body.varint()}
         if kind == CALLSITE:
             return self.callsite(body)
-        if not OPEN <= kind <= END:
+        if not OPEN <= kind <= END and kind != GPU:
             return None
         fields = {"time_ns": self.time(body)}
+        if kind == GPU:
+            fields["stream"], fields["ended"] = body.varint(), body.varint()
+            fields["started"] = fields["ended"] + body.varint()
+            fields["dropped"] = body.varint()
+            return "gpu", fields
         if kind == OPEN:
             fields["ops"] = body.list(lambda: self.open_op(body))
             return "open", fields

@@ -39,6 +39,7 @@ static void op_fields(const struct rec_op *op)
     U64("result", op->result);
     U64("state", op->state);
     U64("flags", op->flags);
+    U64("launch", op->launch);
 }
 
 static void comm_fields(const struct rec_comm_def *def)
@@ -125,9 +126,10 @@ static void print_event(const struct rec_event *event)
         [REC_EV_STALL] = "stall",
         [REC_EV_END] = "end",
         [REC_EV_CALLSITE] = "callsite",
+        [REC_EV_GPU] = "gpu",
     };
     printf("{\"event\": \"%s\"", names[event->type]);
-    if (event->type >= REC_EV_OPEN && event->type <= REC_EV_END)
+    if ((event->type >= REC_EV_OPEN && event->type <= REC_EV_END) || event->type == REC_EV_GPU)
         U64("time_ns", event->time_ns);
     switch (event->type) {
     case REC_EV_COMM:
@@ -180,6 +182,12 @@ static void print_event(const struct rec_event *event)
         U64("prefix", event->u.checkpoint.prefix);
         break;
     case REC_EV_HEARTBEAT:
+        break;
+    case REC_EV_GPU:
+        U64("stream", event->u.gpu.stream);
+        U64("started", event->u.gpu.started);
+        U64("ended", event->u.gpu.ended);
+        U64("dropped", event->u.gpu.dropped);
         break;
     case REC_EV_CALLSITE:
         callsite_fields(&event->u.callsite);

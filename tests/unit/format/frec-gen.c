@@ -162,6 +162,11 @@ static enum rec_code write_anything(const struct options *o, uint32_t rank, stru
             .thread = REC_ID_NONE, .count = synth_draw(&random), .why = REC_LOSS_TABLE_FULL};
         rec_writer_redop(writer, &redop);
         rec_writer_loss(writer, synth_draw(&random), &loss);
+        struct rec_gpu gpu = {.stream = (uint32_t)(synth_draw(&random) % 2000),
+                              .ended = synth_draw(&random) >> 1};
+        gpu.started = gpu.ended + synth_draw(&random) % 1000;
+        gpu.dropped = synth_draw(&random) % 2 ? synth_draw(&random) : 0;
+        rec_writer_gpu(writer, synth_draw(&random), &gpu);
         rec_writer_open_ops(writer, synth_draw(&random), ops, n % 5);
         heartbeat(writer, &synth);
         enum rec_code code = rec_writer_flush(writer, err);

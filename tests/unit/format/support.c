@@ -117,7 +117,7 @@ struct outcome read_bytes(struct bytes bytes, enum synth_pattern pattern)
     }
     synth_init(&synth, pattern, 0, 8);
     while (rec_reader_next(reader, &event, NULL) == REC_OK) {
-        assert_in_range(event.type, REC_EV_COMM, REC_EV_CALLSITE);
+        assert_in_range(event.type, REC_EV_COMM, REC_EV_GPU);
         outcome.events[event.type]++;
         if (event.type == REC_EV_LOSS && event.u.loss.why <= REC_LOSS_TABLE_FULL)
             outcome.lost[event.u.loss.why] += event.u.loss.count;

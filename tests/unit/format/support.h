@@ -43,7 +43,7 @@ struct bytes small_trace(struct fixture *f, uint64_t ops);
 struct outcome {
     uint64_t ops;
     bool ops_are_prefix; /* ordinals 0, 1, 2 … without a hole, exactly as synth makes them */
-    uint64_t events[REC_EV_CALLSITE + 1];
+    uint64_t events[REC_EV_GPU + 1];
     uint64_t lost[REC_LOSS_TABLE_FULL + 1]; /* by reason */
     struct rec_reader_stats stats;
     enum rec_code code; /* of opening */

@@ -197,6 +197,15 @@ static void creation(struct synth *s, struct rec_op *op)
     op->exit_ns = op->enter_ns + 20000 * US;
 }
 
+/* A launch of its own, or that of its group on this stream. */
+static uint64_t launch_of(struct synth *s, uint32_t stream, uint32_t group)
+{
+    if (group == 0 || group != s->launch_group[stream])
+        s->launched[stream]++;
+    s->launch_group[stream] = group;
+    return s->launched[stream];
+}
+
 void synth_op(struct synth *s, struct rec_op *op)
 {
     *op = (struct rec_op){.ordinal = s->ordinal, .thread = 1, .peer = -1, .state = REC_STATE_ENQUEUED};
@@ -215,6 +224,7 @@ void synth_op(struct synth *s, struct rec_op *op)
         if (step.grouped == 1)
             s->group++;
         op->group = step.grouped ? s->group : 0;
+        op->launch = launch_of(s, step.stream, op->group);
         if (rec_kind_flags(step.kind) & REC_KF_P2P)
             pair_up(s, op);
         else
@@ -278,4 +288,6 @@ void synth_any_op(uint64_t *random, struct rec_op *op)
     op->result = (uint8_t)anything(random);
     op->state = (uint8_t)anything(random);
     op->flags = (uint16_t)anything(random);
+    if (op->stream != REC_ID_NONE && synth_draw(random) % 4)
+        op->launch = anything(random);
 }

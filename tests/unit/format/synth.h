@@ -28,6 +28,8 @@ struct synth {
     uint64_t seq[SYNTH_COMMS];
     uint64_t sent[8], received[8];
     bool sites;
+    uint64_t launched[4]; /* by stream */
+    uint32_t launch_group[4];
 };
 
 #define SYNTH_START_NS UINT64_C(1700000000000000000)

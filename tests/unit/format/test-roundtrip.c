@@ -114,6 +114,8 @@ static void test_small_records(void **state)
     struct rec_loss loss = {.thread = 7, .first_ordinal = UINT64_MAX, .count = 1, .why = REC_LOSS_RING_FULL};
     struct rec_loss nobody = {.thread = REC_ID_NONE, .count = UINT64_MAX, .why = REC_LOSS_TABLE_FULL};
     rec_writer_frontier(f->writer, UINT64_MAX, &frontier);
+    struct rec_gpu gpu = {UINT32_MAX, UINT64_MAX, UINT64_MAX - 1, UINT64_MAX};
+    rec_writer_gpu(f->writer, 4, &gpu);
     rec_writer_heartbeat(f->writer, 1);
     rec_writer_heartbeat(f->writer, 0);
     rec_writer_loss(f->writer, 5, &loss);
@@ -127,6 +129,12 @@ static void test_small_records(void **state)
     assert_int_equal(event.u.frontier.next_seq, frontier.next_seq);
     assert_int_equal(event.u.frontier.p2p_entered, frontier.p2p_entered);
     assert_int_equal(event.u.frontier.lost, frontier.lost);
+    expect(reader, REC_EV_GPU, &event);
+    assert_int_equal(event.time_ns, 4);
+    assert_int_equal(event.u.gpu.stream, gpu.stream);
+    assert_int_equal(event.u.gpu.started, gpu.started);
+    assert_int_equal(event.u.gpu.ended, gpu.ended);
+    assert_int_equal(event.u.gpu.dropped, gpu.dropped);
     expect(reader, REC_EV_HEARTBEAT, &event);
     assert_int_equal(event.time_ns, 1);
     expect(reader, REC_EV_HEARTBEAT, &event);
@@ -192,6 +200,7 @@ static void test_open_ops(void **state)
         synth_any_op(&random, &ops[i]);
         ops[i].thread = (uint32_t)synth_draw(&random);
         ops[i].ordinal = synth_draw(&random);
+        ops[i].launch = 0; /* says nothing of a call that has not returned */
     }
     fixture_open(f, "open", &config);
     rec_writer_open_ops(f->writer, 77, ops, 100);

@@ -104,14 +104,3 @@ def test_recovered():
         assert done.returncode == 0, done.stderr
         assert not list(recording.live.rglob("*.live"))
         assert all(c["site"] in (BACKWARD, LOSS, SAVE) for c in recording.dump() if c["op"].startswith("All"))
-
-
-def test_rotation_keeps_the_lines():
-    """Each part defines what it needs, whatever has been forgotten."""
-    with harness.Recording() as recording:
-        job = recording.run_python(1, "--steps", 60000, env={"FREC_MAX_MB": 1, "FREC_TICK_NS": 1}, timeout=60)
-        assert job.status == 0, job.stderr
-        calls = recording.dump()
-        assert "CommInitRank" not in {c["op"] for c in calls}, "nothing has been forgotten"
-        calls = [c for c in calls if c["op"].startswith("All")]
-        assert calls and all(c["site"] in (BACKWARD, LOSS, SAVE) for c in calls)

@@ -99,6 +99,43 @@ static void test_each_segment(void **state)
     finish(reader, &bytes);
 }
 
+/* A part tells all call sites that its ops name, although the parts before it have gone. */
+static void test_parts(void **state)
+{
+    struct fixture *f = *state;
+    struct rec_writer_config config = {.max_bytes = 1 << 20};
+    uint64_t ordinal = 0, random = 1;
+    fixture_open(f, "parts", &config);
+    rec_writer_callsites(f->writer, synth_callsite, NULL);
+    for (uint32_t round = 0; round < 20000; round++) {
+        write_sites(f->writer, 1 + (uint32_t)(synth_draw(&random) % 300), 40, &ordinal);
+        if (round % 50 == 0)
+            assert_int_equal(rec_writer_flush(f->writer, NULL), REC_OK);
+    }
+    assert_int_equal(rec_writer_close(f->writer, NULL), REC_OK);
+    uint32_t parts = 0;
+    for (uint32_t part = 1; part < 100; part++) {
+        char name[32];
+        bool told[400] = {0};
+        struct rec_event event;
+        struct rec_reader *reader;
+        snprintf(name, sizeof(name), "parts.%u.frec", part);
+        struct bytes bytes = fixture_read(f, name);
+        if (!bytes.data)
+            continue;
+        parts++;
+        assert_int_equal(rec_reader_open_memory(bytes.data, bytes.size, name, &reader, NULL), REC_OK);
+        while (rec_reader_next(reader, &event, NULL) == REC_OK) {
+            if (event.type == REC_EV_CALLSITE)
+                told[event.u.callsite.id] = true;
+            assert_true(event.type != REC_EV_OP || told[event.u.op.callsite]);
+        }
+        finish(reader, &bytes);
+    }
+    assert_null(fixture_read(f, "parts.frec").data);
+    assert_true(parts > 3);
+}
+
 /* The call that hangs is the one whose line matters. */
 static void test_open_ops(void **state)
 {
@@ -266,6 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_each_segment, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_parts, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_open_ops, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_limits, fixture_setup, fixture_teardown),
         cmocka_unit_test(test_hostile_sites),

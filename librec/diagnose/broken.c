@@ -87,10 +87,71 @@ void classify_divergence(struct classify *c, const struct diag_wait *wait)
     }
 }
 
-/* Its turn has come on the stream, but the GPU has not begun it. */
-static bool not_reached(const struct diag *d, const struct diag_op *op)
+/* Ranks of a matching point, by what the GPU has made of it. */
+struct reached {
+    size_t all, captured, not_yet, left; /* left: over, as for other ranks it is not */
+};
+
+static struct reached count_reached(const struct diag *d, const struct diag_match *m)
 {
-    return d->procs[op->proc].gpu_seen && op->op.launch && op->op.state == REC_STATE_ENQUEUED;
+    struct reached n = {0};
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        const struct diag_op *op = &d->ops[i];
+        n.all++;
+        n.captured += (op->op.flags & REC_OF_CAPTURED) != 0;
+        n.not_yet += diag_not_reached(d, op);
+        n.left += op->op.state == REC_STATE_COMPLETED;
+    }
+    return n;
+}
+
+static void blame_reached(struct diag *d, struct rec_finding *f, const struct diag_match *m, struct reached n)
+{
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        const struct diag_op *op = &d->ops[i];
+        int32_t rank = d->procs[op->proc].p->rank;
+        bool captured = (op->op.flags & REC_OF_CAPTURED) != 0, not_yet = diag_not_reached(d, op);
+        if (m->captured ? n.captured * 2 == n.all || captured == (n.captured * 2 < n.all)
+                        : not_yet && n.not_yet < n.all)
+            diag_blame(d, f, DIAG_CULPRIT, rank);
+        else if (!m->captured && n.not_yet == 0 && n.left > 0 && op->op.state != REC_STATE_COMPLETED)
+            diag_blame(d, f, DIAG_SUSPECT, rank);
+        if (f->nevidence < 8)
+            diag_evidence_op(d, f, op,
+                             captured                              ? "captured into a graph"
+                             : not_yet                             ? "enqueued, but its GPU has not reached,"
+                             : op->op.state == REC_STATE_COMPLETED ? "has left"
+                                                                   : "waits in");
+    }
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    diag_sort_ranks(f->suspects, &f->nsuspects);
+}
+
+static void say_reached(struct classify *c, struct diag_text *t, const struct rec_finding *f,
+                        const struct diag_wait *wait, struct reached n)
+{
+    if (c->d->matches[wait->match].captured) {
+        diag_say_ranks(t, f->culprits, f->nculprits);
+        diag_printf(t, ": %zu of %zu ranks captured it into a CUDA graph that was not launched, while ",
+                    n.captured, n.all);
+        classify_say_wait(c, t, wait);
+    } else if (f->nculprits) {
+        diag_say_ranks(t, f->culprits, f->nculprits);
+        diag_printf(t, " enqueued it, but other work in front of it keeps the GPU from reaching it, while ");
+        classify_say_wait(c, t, wait);
+    } else if (n.not_yet) {
+        classify_say_wait(c, t, wait);
+        diag_printf(t, "; no GPU has reached it: work in front of it that was not recorded, as in a replayed "
+                       "graph, does not end on any rank");
+    } else if (n.left) {
+        classify_say_wait(c, t, wait);
+        diag_printf(t, "; their GPUs are inside the kernel, which the others have left: look at their GPUs "
+                       "and links");
+    } else {
+        classify_say_wait(c, t, wait);
+        diag_printf(t, "; every GPU is inside the kernel and none comes out, so no rank is to blame: look at "
+                       "the links and the GPUs");
+    }
 }
 
 /* Everybody has launched it, it fits, and still it does not end. */
@@ -98,50 +159,20 @@ void classify_kernel(struct classify *c, const struct diag_wait *wait)
 {
     struct diag *d = c->d;
     const struct diag_match *m = &d->matches[wait->match];
-    size_t odd = 0, all = 0;
-    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
-        all++;
-        odd += m->captured ? (d->ops[i].op.flags & REC_OF_CAPTURED) != 0 : not_reached(d, &d->ops[i]);
-    }
+    struct reached n = count_reached(d, m);
     /* Who has no trace may be the one whose GPU has not come. */
-    if (!odd && (m->unseen || m->unknown))
+    if (!m->captured && !n.not_yet && (m->unseen || m->unknown))
         return;
     enum rec_verdict_type type = m->captured ? REC_VERDICT_CAPTURE_MISMATCH
-                                 : odd       ? REC_VERDICT_GPU_NOT_REACHED
+                                 : n.not_yet ? REC_VERDICT_GPU_NOT_REACHED
                                              : REC_VERDICT_STUCK_IN_KERNEL;
     struct rec_finding *f = diag_finding(d, type, REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);
     if (!f)
         return;
     classify_place(c, f, wait);
-    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
-        const struct diag_op *op = &d->ops[i];
-        bool captured = (op->op.flags & REC_OF_CAPTURED) != 0;
-        bool blamed = m->captured ? odd * 2 == all || captured == (odd * 2 < all) : odd && not_reached(d, op);
-        if (blamed)
-            diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
-        if (f->nevidence < 8)
-            diag_evidence_op(d, f, op,
-                             captured             ? "captured into a graph"
-                             : not_reached(d, op) ? "enqueued, but its GPU has not reached,"
-                                                  : "waits in");
-    }
-    diag_sort_ranks(f->culprits, &f->nculprits);
+    blame_reached(d, f, m, n);
     struct diag_text t = {0};
-    if (m->captured) {
-        diag_say_ranks(&t, f->culprits, f->nculprits);
-        diag_printf(&t, ": %zu of %zu ranks captured it into a CUDA graph that was not launched, while ", odd,
-                    all);
-        classify_say_wait(c, &t, wait);
-    } else if (odd) {
-        diag_say_ranks(&t, f->culprits, f->nculprits);
-        diag_printf(&t, " enqueued it, but other work in front of it keeps the GPU from reaching it, while ");
-        classify_say_wait(c, &t, wait);
-    } else {
-        classify_say_wait(c, &t, wait);
-        diag_printf(
-            &t, "; every GPU is inside the kernel and none comes out, so no rank is to blame: look at the "
-                "links and the GPUs");
-    }
+    say_reached(c, &t, f, wait, n);
     diag_summary(d, f, &t);
     uint32_t node = classify_node(d, wait);
     classify_reach(c, &node, 1);

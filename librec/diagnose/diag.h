@@ -287,6 +287,8 @@ void diag_simulate(struct diag *d);
 uint32_t diag_match_find(const struct diag *d, const struct rec_communicator *comm, uint64_t seq, int32_t src,
                          int32_t dst);
 uint64_t diag_bytes(const struct rec_op *op);
+/* Launched, but its GPU, which would have told, has not come to it. */
+bool diag_not_reached(const struct diag *d, const struct diag_op *op);
 
 /* ---- history.c ---- */
 

@@ -297,6 +297,27 @@ static void push_unit(struct diag *d, struct work *work, uint32_t unit)
         work->units[work->count++] = unit;
 }
 
+/* Logic would let it complete, but the GPU's own marks say that it has not. */
+static bool observed_unfinished(const struct diag *d, const struct diag_op *op)
+{
+    return d->procs[op->proc].gpu_seen && op->op.launch && !captured(op) && op->op.count &&
+           (op->op.state == REC_STATE_ENQUEUED || op->op.state == REC_STATE_GPU_STARTED);
+}
+
+/* The marks stand around a launch: only a group that is complete as a whole can be judged by them. */
+static bool unit_unfinished(struct diag *d, const struct diag_unit *unit)
+{
+    bool unfinished = false;
+    for (uint32_t i = unit->first_op; i != DIAG_NONE && !unfinished; i = d->ops[i].unit_next)
+        unfinished = observed_unfinished(d, &d->ops[i]);
+    for (uint32_t i = unit->first_op; i != DIAG_NONE && unfinished; i = d->ops[i].unit_next) {
+        d->ops[i].done = false;
+        if (d->ops[i].match != DIAG_NONE)
+            d->matches[d->ops[i].match].unfinished = true;
+    }
+    return unfinished;
+}
+
 static void finish_op(struct diag *d, struct work *work, uint32_t index)
 {
     struct diag_op *op = &d->ops[index];
@@ -304,7 +325,7 @@ static void finish_op(struct diag *d, struct work *work, uint32_t index)
         return;
     op->done = true;
     struct diag_unit *unit = &d->units[op->unit];
-    if (--unit->left || !unit->active || unit->done)
+    if (--unit->left || !unit->active || unit->done || unit_unfinished(d, unit))
         return;
     unit->done = true;
     for (uint32_t s = unit->first_slot; s != DIAG_NONE; s = d->slots[s].unit_next) {
@@ -318,11 +339,9 @@ static void finish_op(struct diag *d, struct work *work, uint32_t index)
     }
 }
 
-/* Logic would let it complete, but the GPU's own marks say that it has not. */
-static bool observed_unfinished(const struct diag *d, const struct diag_op *op)
+bool diag_not_reached(const struct diag *d, const struct diag_op *op)
 {
-    return d->procs[op->proc].gpu_seen && op->op.launch && !captured(op) && op->op.count &&
-           (op->op.state == REC_STATE_ENQUEUED || op->op.state == REC_STATE_GPU_STARTED);
+    return d->procs[op->proc].gpu_seen && op->op.launch && op->op.state == REC_STATE_ENQUEUED;
 }
 
 /* Aborting a communicator ends its kernels: an op that ended then, or who knows when, did not complete. */
@@ -361,7 +380,8 @@ static void apply_gpu_progress(struct diag *d, uint32_t proc)
             op->state = REC_STATE_COMPLETED;
         if (op->state == REC_STATE_COMPLETED && ended_by_abort(d, &d->ops[i]))
             op->state = REC_STATE_UNKNOWN;
-        p->gpu_seen = p->gpu_seen || op->state == REC_STATE_GPU_STARTED || op->state == REC_STATE_COMPLETED;
+        p->gpu_seen = p->gpu_seen || op->launch || op->state == REC_STATE_GPU_STARTED ||
+                      op->state == REC_STATE_COMPLETED;
         if (op->state == REC_STATE_COMPLETED)
             *completed = 1;
         else if (*completed == 1 && (op->state == REC_STATE_ENQUEUED || op->state == REC_STATE_GPU_STARTED))
@@ -380,12 +400,8 @@ static void try_match(struct diag *d, struct work *work, uint32_t index)
     if (m->unseen && rec_kind_canonical(d->ops[m->first_op].op.kind) == REC_COMM_INIT_RANK)
         return;
     m->done = true;
-    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
-        if (observed_unfinished(d, &d->ops[i]))
-            m->unfinished = true;
-        else
-            finish_op(d, work, i);
-    }
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
+        finish_op(d, work, i);
 }
 
 /* Creation is synchronous: a call that returned success is done, whatever the traces of others say. */

@@ -47,6 +47,28 @@ static void add_wait_edges(struct diag *d, uint32_t wait_index)
         add_guesses(d, wait_index);
 }
 
+/*
+ * What keeps a GPU from reaching an op may be another op, on another stream, in which the same process
+ * waits. Then it does not wait in the first: those who do wait for it.
+ */
+static void turn_not_reached(struct diag *d)
+{
+    bool *waits = calloc(d->nprocs + 1, sizeof *waits);
+    if (!waits) {
+        d->oom = true;
+        return;
+    }
+    for (size_t i = 0; i < d->nedges; i++)
+        if (!diag_not_reached(d, &d->ops[d->edges[i].op]))
+            waits[d->edges[i].from] = true;
+    for (size_t i = 0; i < d->nedges; i++) {
+        struct diag_edge *edge = &d->edges[i];
+        if (waits[edge->from] && diag_not_reached(d, &d->ops[edge->op]))
+            *edge = (struct diag_edge){edge->to, edge->from, edge->op, DIAG_BEHIND};
+    }
+    free(waits);
+}
+
 static int by_from(const void *a, const void *b)
 {
     const struct diag_edge *x = a, *y = b;
@@ -130,6 +152,7 @@ void diag_build_graph(struct diag *d)
             d->edges[kept++] = d->edges[i];
     }
     d->nedges = kept;
+    turn_not_reached(d);
     for (uint32_t i = 0; i < d->nwaits && !d->oom; i++)
         if (d->waits[i].stale || d->waits[i].never != DIAG_NEVER_NO)
             add_wait_edges(d, i);

@@ -90,12 +90,10 @@ void job_op_gpu(struct job_process *process, struct rec_op *op)
     if (!gpu)
         return;
     if (gpu->now.dropped != 0 && op->launch >= gpu->now.dropped) {
-        op->launch = 0;
+        op->launch = 0; /* nothing is known of it */
         return;
     }
     rec_op_gpu(op, &gpu->now);
-    if (gpu->now.dropped && op->launch >= gpu->now.dropped)
-        op->launch = 0; /* nothing is known of it */
     if (op->state == REC_STATE_GPU_STARTED || op->state == REC_STATE_COMPLETED)
         op->gpu_start_ns = seen_at(gpu, op->launch, false);
     if (op->state == REC_STATE_COMPLETED)

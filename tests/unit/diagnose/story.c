@@ -63,6 +63,7 @@ struct stage {
     struct comm comms[COMMS_MAX];
     int ncomms;
     uint64_t now;
+    bool marks; /* launches have marks */
 };
 
 static uint64_t clock_of(const struct stage *stage, int rank)
@@ -193,7 +194,7 @@ static void issue(struct stage *stage, int rank, struct call *call)
     op->flags |= t->capturing ? REC_OF_CAPTURED : 0;
     t->capturing = false;
     op->exit_ns = call->open ? 0 : op->enter_ns + MS / 10;
-    if ((rec_kind_flags(op->kind) & REC_KF_STREAM) && !call->open && !t->group)
+    if (stage->marks && (rec_kind_flags(op->kind) & REC_KF_STREAM) && !call->open && !t->group)
         op->launch = ++t->launches;
     t->gpu.stream = op->stream;
     t->gpu.started = call->started || call->done ? op->launch : t->gpu.started;
@@ -561,6 +562,7 @@ void story_tell(struct story *story, int nranks, const char *text)
     assert_non_null(mkdtemp(story->dir));
     stage->nranks = nranks;
     stage->now = START + 1000 * MS;
+    stage->marks = strstr(text, " started") || strstr(text, " done");
     for (int i = 0; i < nranks; i++)
         open_trace(stage, i, story->dir);
     tell_all(stage, text, "\n;");

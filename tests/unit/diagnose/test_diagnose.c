@@ -395,6 +395,17 @@ static void gpu_progress(void **state)
          "ar p 9\n"
          "2-3 ar w 9 started\n 0-1 ar w 9\n" HANG,
          "gpu_not_reached", "1", "0,2-3"},
+        {"the first op of all, not reached by one", 2, "* init w\n 0 ar w 9 started\n 1 ar w 9\n" HANG,
+         "gpu_not_reached", "1", "0"},
+        {"nobody reaches it: something unseen is in front", 2,
+         "* init w\n repeat 9 * ar w 9 done\n * ar w 9\n" HANG, "gpu_not_reached", "", "*"},
+        {"one has left the kernel, the other has not", 2,
+         "* init w\n repeat 9 * ar w 9 done\n 0 ar w 9 done\n 1 ar w 9 started\n" HANG, "stuck_in_kernel", "",
+         "1"},
+        {"held back by an op on another stream, for which somebody did not come", 4,
+         "* init a\n 0-2 init w\n 0,3 init p\n repeat 9 0-2 ar w 9 done\n 0 ar p 9 stream 1 started\n"
+         "1-2 ar w 9 started\n 0 ar w 9\n" HANG,
+         "stuck_outside_nccl", "3", "0-2"},
         {"all completed", 4, "* init w\n repeat 9 * ar w 9 done\n * exit 0", "healthy", "", "*"},
     };
     CHECK(table);

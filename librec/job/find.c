@@ -109,6 +109,78 @@ static bool add_part(struct job_source *source, const char *path, uint32_t numbe
     return true;
 }
 
+/* The number of a part named STEM.N.frec; 0 for any other name. */
+static uint32_t part_of_name(const char *name, const char *stem, size_t length)
+{
+    char *end;
+    if (strncmp(name, stem, length) != 0 || name[length] != '.' || name[length + 1] < '1' ||
+        name[length + 1] > '9')
+        return 0;
+    unsigned long number = strtoul(name + length + 1, &end, 10);
+    return strcmp(end, ".frec") == 0 && number < JOB_RECOVERED_PART ? (uint32_t)number : 0;
+}
+
+static bool same_process(const char *path, uint64_t proc_uid)
+{
+    struct rec_reader *reader;
+    struct job_meta meta;
+    if (rec_reader_open(path, &reader, NULL) != REC_OK)
+        return false;
+    job_meta_parse(rec_reader_meta(reader), &meta, NULL);
+    rec_reader_close(reader);
+    return meta.proc_uid == proc_uid;
+}
+
+enum rec_code job_find_following(const struct job_source *source, const struct job_part *last,
+                                 struct job_part *part, struct rec_error *err)
+{
+    const char *slash = strrchr(last->path, '/');
+    const char *name = slash ? slash + 1 : last->path;
+    size_t directory = (size_t)(name - last->path), length = strlen(name) - strlen(".frec");
+    char number[16] = "";
+    if (last->number)
+        snprintf(number, sizeof(number), ".%u", last->number);
+    if (!has_suffix(name, ".frec") || length <= strlen(number))
+        return REC_END;
+    length -= strlen(number);
+    if (strncmp(name + length, number, strlen(number)) != 0)
+        return REC_END; /* renamed since it was recorded */
+    char *dir = directory ? strndup(last->path, directory) : strdup(".");
+    if (!dir)
+        return no_memory(err);
+    DIR *listing = opendir(dir);
+    free(dir);
+    *part = (struct job_part){0};
+    const struct dirent *entry;
+    while (listing && (entry = readdir(listing))) {
+        uint32_t found = part_of_name(entry->d_name, name, length);
+        if (found > last->number && (part->number == 0 || found < part->number))
+            part->number = found;
+    }
+    if (listing)
+        closedir(listing);
+    if (part->number == 0)
+        return REC_END;
+    if (asprintf(&part->path, "%.*s.%u.frec", (int)(directory + length), last->path, part->number) < 0) {
+        part->path = NULL;
+        return no_memory(err);
+    }
+    if (same_process(part->path, source->proc_uid))
+        return REC_OK;
+    free(part->path);
+    part->path = NULL;
+    return REC_END;
+}
+
+bool job_source_append(struct job_source *source, struct job_part *part)
+{
+    if (!job_grow(&source->parts, &source->parts_room, source->nparts + 1, sizeof(*source->parts)))
+        return false;
+    source->parts[source->nparts++] = *part;
+    *part = (struct job_part){0};
+    return true;
+}
+
 /* proc_uid limits to one process; 0 takes any. An unreadable file is an error only when strict. */
 static enum rec_code take_file(struct finder *f, const char *path, uint64_t only, bool strict)
 {

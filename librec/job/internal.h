@@ -134,6 +134,14 @@ struct job_sources {
 enum rec_code job_find(const char *const *dirs, size_t ndirs, const struct rec_job_options *options,
                        struct job_sources *sources, struct job_lines *warnings,
                        struct rec_error *err) REC_WARN_UNUSED;
+/*
+ * A process that runs may begin a new part at any time: the next one behind last, in *part,
+ * whose path is the caller's to free. REC_END: there is none.
+ */
+enum rec_code job_find_following(const struct job_source *source, const struct job_part *last,
+                                 struct job_part *part, struct rec_error *err) REC_WARN_UNUSED;
+/* Takes over *part. False without memory: it stays the caller's. */
+bool job_source_append(struct job_source *source, struct job_part *part) REC_WARN_UNUSED;
 void job_source_fini(struct job_source *source);
 void job_sources_fini(struct job_sources *sources);
 

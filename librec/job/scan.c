@@ -46,7 +46,9 @@ struct rec_scan {
     struct job_snapshot *snapshot;
 
     enum stage stage;
-    size_t part; /* of the file, in STAGE_FILES */
+    size_t part;               /* of the file, in STAGE_FILES */
+    struct job_part following; /* behind all that loading knew of; read when part is at their end */
+    bool in_following;
     struct rec_reader *reader;
     uint64_t stop_offset;  /* nothing wanted at or behind it; 0 = none */
     uint32_t cursor, slot; /* position in the live stages */
@@ -196,12 +198,59 @@ static void skip_segments(struct rec_scan *scan)
         scan->stop_offset = 0;
 }
 
+/* NULL = all that are known were read. */
+static struct job_part *current_part(struct rec_scan *scan)
+{
+    struct job_source *source = &scan->process->source;
+    if (scan->part < source->nparts)
+        return &source->parts[scan->part];
+    return scan->in_following ? &scan->following : NULL;
+}
+
+static void leave_part(struct rec_scan *scan)
+{
+    if (scan->part < scan->process->source.nparts)
+        scan->part++;
+    else
+        scan->in_following = false;
+}
+
+/*
+ * What was in the region when the job was opened may have been drained into a part that was
+ * not there then. Loading adds it to the process; a scan, which changes nothing, keeps it to
+ * itself. REC_END: there is none.
+ */
+static enum rec_code follow(struct rec_scan *scan, struct rec_error *err)
+{
+    struct job_source *source = &scan->process->source;
+    if (!source->live || source->nparts == 0)
+        return REC_END;
+    const struct job_part *last =
+        scan->following.path ? &scan->following : &source->parts[source->nparts - 1];
+    struct job_part next;
+    if (last->number >= JOB_RECOVERED_PART)
+        return REC_END;
+    enum rec_code code = job_find_following(source, last, &next, err);
+    if (code != REC_OK)
+        return code;
+    if (scan->loading) {
+        if (job_source_append(source, &next))
+            return REC_OK;
+        free(next.path);
+        return no_memory(err);
+    }
+    free(scan->following.path);
+    scan->following = next;
+    scan->in_following = true;
+    return REC_OK;
+}
+
 static void note_stats(struct rec_scan *scan)
 {
     struct rec_reader_stats stats;
     struct job_process *process = scan->process;
     rec_reader_stats(scan->reader, &stats);
-    const char *path = process->source.parts[scan->part].path;
+    const char *path = current_part(scan)->path;
     bool last = scan->part + 1 == process->source.nparts;
     if (stats.damages > 0) {
         process->pub.damaged = true;
@@ -223,7 +272,7 @@ static void close_part(struct rec_scan *scan)
         note_stats(scan);
     rec_reader_close(scan->reader);
     scan->reader = NULL;
-    scan->part++;
+    leave_part(scan);
 }
 
 /*
@@ -233,7 +282,7 @@ static void close_part(struct rec_scan *scan)
 static bool pass_over(struct rec_scan *scan, const struct rec_error *problem)
 {
     struct job_process *process = scan->process;
-    struct job_part *part = &process->source.parts[scan->part];
+    struct job_part *part = current_part(scan);
     if (problem->code == REC_ERR_NOMEM)
         return false;
     if (!scan->loading)
@@ -248,7 +297,7 @@ static enum rec_code open_part(struct rec_scan *scan, struct rec_error *err)
 {
     struct job_process *process = scan->process;
     struct rec_error problem = {0};
-    enum rec_code code = rec_reader_open(process->source.parts[scan->part].path, &scan->reader, &problem);
+    enum rec_code code = rec_reader_open(current_part(scan)->path, &scan->reader, &problem);
     if (code == REC_OK) {
         if (scan->loading)
             process->files_read++;
@@ -258,7 +307,7 @@ static enum rec_code open_part(struct rec_scan *scan, struct rec_error *err)
     if (pass_over(scan, &problem)) {
         if (scan->loading)
             process->files_unreadable++;
-        scan->part++;
+        leave_part(scan);
         return REC_END;
     }
     if (err)
@@ -269,9 +318,12 @@ static enum rec_code open_part(struct rec_scan *scan, struct rec_error *err)
 /* The next record of the file; REC_END when the file has no more. */
 static enum rec_code next_in_files(struct rec_scan *scan, struct rec_event *event, struct rec_error *err)
 {
-    while (scan->part < scan->process->source.nparts) {
+    for (;;) {
         if (!scan->reader) {
-            enum rec_code code = open_part(scan, err);
+            enum rec_code code = current_part(scan) ? REC_OK : follow(scan, err);
+            if (code != REC_OK)
+                return code;
+            code = open_part(scan, err);
             if (code == REC_END)
                 continue;
             if (code != REC_OK)
@@ -292,7 +344,6 @@ static enum rec_code next_in_files(struct rec_scan *scan, struct rec_event *even
         }
         close_part(scan);
     }
-    return REC_END;
 }
 
 /* ---- the live region ---- */
@@ -621,6 +672,7 @@ void rec_scan_close(struct rec_scan *scan)
     if (!scan)
         return;
     rec_reader_close(scan->reader);
+    free(scan->following.path);
     job_snapshot_free(scan->snapshot);
     for (size_t i = 0; i < scan->nthreads; i++)
         free(scan->threads[i].held);

@@ -96,7 +96,7 @@ struct rec_member {
     uint32_t comm_rank;      /* REC_ID_NONE = unknown */
     struct rec_comm_def def; /* last definition */
     uint64_t next_seq;       /* collective-like ops entered (the frontier) */
-    uint64_t finished;       /* of these, calls that returned (host side) */
+    uint64_t finished;       /* of these, all but the open ones: calls without a record have returned, too */
     uint64_t p2p_entered;
     uint64_t lost;              /* ops without a record */
     uint64_t first_seq;         /* lowest seq that has a record; > 0 after rotation */

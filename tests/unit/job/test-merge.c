@@ -135,6 +135,46 @@ static void test_file_and_region(void **state)
     maker_region_close(&region);
 }
 
+/* A process rolls over into a new part after the job was opened: the scan shows the same picture. */
+static void test_part_that_came_later(void **state)
+{
+    (void)state;
+    struct maker maker;
+    maker_open(&maker, dir, "h1-1", maker_meta(0xa1, 0, 1, NULL, NULL, T0), 0);
+    maker_world(&maker, 0x77, 1, 0);
+    maker_ops(&maker, 0, 0, 10);
+    maker_close(&maker);
+    char live_dir[128], path[192];
+    struct maker_region region;
+    make_region_dir(live_dir, sizeof(live_dir));
+    snprintf(path, sizeof(path), "%s/1.live", live_dir);
+    maker_region(&region, path, 0xa1, 1, 1, dir, maker_meta(0xa1, 0, 1, NULL, NULL, T0));
+    maker_region_comm(&region, 0, 0, 0x77, 1, 0, 20);
+    maker_region_thread(&region, 0, 1);
+    maker_region_ops(&region, 0, 10, 10);
+    struct rec_job *job = open_job(dir);
+    const struct rec_process *process = only_process(job);
+    assert_int_equal(process->ops, 20);
+
+    for (int part = 1; part <= 3; part += 2) { /* numbers may have holes */
+        char stem[16];
+        snprintf(stem, sizeof(stem), "h1-1.%d", part);
+        maker_open(&maker, dir, stem, maker_meta(0xa1, 0, 1, NULL, NULL, T0), 0);
+        maker.ordinal = part == 1 ? 10 : 16;
+        maker_world(&maker, 0x77, 1, 0);
+        maker_ops(&maker, 0, maker.ordinal, part == 1 ? 6 : 50);
+        maker_close(&maker);
+    }
+    atomic_store(&region.live.chunks[0].owner, 0); /* drained, and given back */
+    struct seen all = scan(job, process, NULL);
+    assert_int_equal(all.ops, 20); /* not what came after */
+    assert_int_equal(all.jumps, 0);
+    maker_region_close(&region); /* the process has ended */
+    all = scan(job, process, NULL);
+    assert_int_equal(all.ops, 20);
+    rec_job_close(job);
+}
+
 static void test_region_alone(void **state)
 {
     (void)state;
@@ -446,6 +486,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_file_and_region, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_part_that_came_later, setup, teardown),
         cmocka_unit_test_setup_teardown(test_region_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gaps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_duplicate_file, setup, teardown),

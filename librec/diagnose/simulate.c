@@ -461,7 +461,7 @@ static bool release_eager_sends(struct diag *d, struct work *work)
         const struct diag_match *m = &d->matches[op->match];
         const struct diag_proc *proc = &d->procs[op->proc];
         uint64_t last = d->ops[proc->first + proc->count - 1].op.enter_ns;
-        if (m->compatible && !m->absent && last > op->op.enter_ns + EAGER_NS) {
+        if (m->compatible && !m->absent && !m->unfinished && last > op->op.enter_ns + EAGER_NS) {
             finish_op(d, work, i);
             any = true;
         }

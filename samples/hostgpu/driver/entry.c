@@ -60,10 +60,14 @@ CUresult cuGetErrorString(CUresult code, const char **text)
 
 /* The name without its version suffix, the CUDA version that introduced this form, the function. Of several
  * forms of a name the newest that is not newer than the version asked for is taken, so they stand in order.
- */
+ * Functions that have a default stream also have a form in which that is the calling thread's. */
 #define ENTRY(name, since, function)                                                                         \
     {                                                                                                        \
-        name, since, (void *)(function)                                                                      \
+        name, since, (void *)(function), NULL                                                                \
+    }
+#define STREAM(name, since, function, per_thread)                                                            \
+    {                                                                                                        \
+        name, since, (void *)(function), (void *)(per_thread)                                                \
     }
 #define PLAIN(function) ENTRY(#function, 0, function)
 
@@ -71,6 +75,7 @@ static const struct {
     const char *name;
     int since;
     void *function;
+    void *per_thread;
 } entries[] = {
     PLAIN(cuInit),
     PLAIN(cuDriverGetVersion),
@@ -103,63 +108,63 @@ static const struct {
     ENTRY("cuMemGetInfo", 0, cuMemGetInfo_v2),
     ENTRY("cuMemGetAddressRange", 0, cuMemGetAddressRange_v2),
     PLAIN(cuPointerGetAttribute),
-    PLAIN(cuMemcpy),
-    PLAIN(cuMemcpyAsync),
-    ENTRY("cuMemcpyHtoD", 0, cuMemcpyHtoD_v2),
-    ENTRY("cuMemcpyDtoH", 0, cuMemcpyDtoH_v2),
-    ENTRY("cuMemcpyDtoD", 0, cuMemcpyDtoD_v2),
-    ENTRY("cuMemcpyHtoDAsync", 0, cuMemcpyHtoDAsync_v2),
-    ENTRY("cuMemcpyDtoHAsync", 0, cuMemcpyDtoHAsync_v2),
-    ENTRY("cuMemcpyDtoDAsync", 0, cuMemcpyDtoDAsync_v2),
-    ENTRY("cuMemsetD8", 0, cuMemsetD8_v2),
-    ENTRY("cuMemsetD32", 0, cuMemsetD32_v2),
-    PLAIN(cuMemsetD8Async),
-    PLAIN(cuMemsetD32Async),
+    STREAM("cuMemcpy", 0, cuMemcpy, cuMemcpy_ptds),
+    STREAM("cuMemcpyAsync", 0, cuMemcpyAsync, cuMemcpyAsync_ptsz),
+    STREAM("cuMemcpyHtoD", 0, cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds),
+    STREAM("cuMemcpyDtoH", 0, cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds),
+    STREAM("cuMemcpyDtoD", 0, cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds),
+    STREAM("cuMemcpyHtoDAsync", 0, cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz),
+    STREAM("cuMemcpyDtoHAsync", 0, cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz),
+    STREAM("cuMemcpyDtoDAsync", 0, cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz),
+    STREAM("cuMemsetD8", 0, cuMemsetD8_v2, cuMemsetD8_v2_ptds),
+    STREAM("cuMemsetD32", 0, cuMemsetD32_v2, cuMemsetD32_v2_ptds),
+    STREAM("cuMemsetD8Async", 0, cuMemsetD8Async, cuMemsetD8Async_ptsz),
+    STREAM("cuMemsetD32Async", 0, cuMemsetD32Async, cuMemsetD32Async_ptsz),
     PLAIN(cuStreamCreate),
     PLAIN(cuStreamCreateWithPriority),
     ENTRY("cuStreamDestroy", 0, cuStreamDestroy_v2),
-    PLAIN(cuStreamQuery),
-    PLAIN(cuStreamSynchronize),
-    PLAIN(cuStreamGetFlags),
-    PLAIN(cuStreamGetPriority),
-    PLAIN(cuStreamGetId),
-    PLAIN(cuStreamGetCtx),
-    PLAIN(cuStreamGetDevice),
-    PLAIN(cuStreamWaitEvent),
-    ENTRY("cuStreamWriteValue32", 0, cuStreamWriteValue32_v2),
-    ENTRY("cuStreamWriteValue64", 0, cuStreamWriteValue64_v2),
-    ENTRY("cuStreamWaitValue32", 0, cuStreamWaitValue32_v2),
-    ENTRY("cuStreamWaitValue64", 0, cuStreamWaitValue64_v2),
-    ENTRY("cuStreamBatchMemOp", 0, cuStreamBatchMemOp_v2),
+    STREAM("cuStreamQuery", 0, cuStreamQuery, cuStreamQuery_ptsz),
+    STREAM("cuStreamSynchronize", 0, cuStreamSynchronize, cuStreamSynchronize_ptsz),
+    STREAM("cuStreamGetFlags", 0, cuStreamGetFlags, cuStreamGetFlags_ptsz),
+    STREAM("cuStreamGetPriority", 0, cuStreamGetPriority, cuStreamGetPriority_ptsz),
+    STREAM("cuStreamGetId", 0, cuStreamGetId, cuStreamGetId_ptsz),
+    STREAM("cuStreamGetCtx", 0, cuStreamGetCtx, cuStreamGetCtx_ptsz),
+    STREAM("cuStreamGetDevice", 0, cuStreamGetDevice, cuStreamGetDevice_ptsz),
+    STREAM("cuStreamWaitEvent", 0, cuStreamWaitEvent, cuStreamWaitEvent_ptsz),
+    STREAM("cuStreamWriteValue32", 0, cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz),
+    STREAM("cuStreamWriteValue64", 0, cuStreamWriteValue64_v2, cuStreamWriteValue64_v2_ptsz),
+    STREAM("cuStreamWaitValue32", 0, cuStreamWaitValue32_v2, cuStreamWaitValue32_v2_ptsz),
+    STREAM("cuStreamWaitValue64", 0, cuStreamWaitValue64_v2, cuStreamWaitValue64_v2_ptsz),
+    STREAM("cuStreamBatchMemOp", 0, cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz),
     PLAIN(cuEventCreate),
     ENTRY("cuEventDestroy", 0, cuEventDestroy_v2),
-    PLAIN(cuEventRecord),
-    PLAIN(cuEventRecordWithFlags),
+    STREAM("cuEventRecord", 0, cuEventRecord, cuEventRecord_ptsz),
+    STREAM("cuEventRecordWithFlags", 0, cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz),
     PLAIN(cuEventQuery),
     PLAIN(cuEventSynchronize),
     ENTRY("cuEventElapsedTime", 0, cuEventElapsedTime_v2),
-    PLAIN(cuLaunchHostFunc),
-    PLAIN(cuStreamAddCallback),
-    PLAIN(cuLaunchKernel),
+    STREAM("cuLaunchHostFunc", 0, cuLaunchHostFunc, cuLaunchHostFunc_ptsz),
+    STREAM("cuStreamAddCallback", 0, cuStreamAddCallback, cuStreamAddCallback_ptsz),
+    STREAM("cuLaunchKernel", 0, cuLaunchKernel, cuLaunchKernel_ptsz),
     ENTRY("cuCtxPushCurrent", 0, cuCtxPushCurrent_v2),
     ENTRY("cuCtxPopCurrent", 0, cuCtxPopCurrent_v2),
     ENTRY("cuDevicePrimaryCtxReset", 0, cuDevicePrimaryCtxReset_v2),
     PLAIN(cuDeviceCanAccessPeer),
     PLAIN(cuPointerGetAttributes),
     PLAIN(cuThreadExchangeStreamCaptureMode),
-    ENTRY("cuStreamBeginCapture", 10010, cuStreamBeginCapture_v2),
-    PLAIN(cuStreamEndCapture),
-    PLAIN(cuStreamIsCapturing),
-    ENTRY("cuStreamGetCaptureInfo", 10010, cuStreamGetCaptureInfo),
-    ENTRY("cuStreamGetCaptureInfo", 11030, cuStreamGetCaptureInfo_v2),
-    ENTRY("cuStreamGetCaptureInfo", 12030, cuStreamGetCaptureInfo_v3),
+    STREAM("cuStreamBeginCapture", 10010, cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz),
+    STREAM("cuStreamEndCapture", 0, cuStreamEndCapture, cuStreamEndCapture_ptsz),
+    STREAM("cuStreamIsCapturing", 0, cuStreamIsCapturing, cuStreamIsCapturing_ptsz),
+    STREAM("cuStreamGetCaptureInfo", 10010, cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_ptsz),
+    STREAM("cuStreamGetCaptureInfo", 11030, cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2_ptsz),
+    STREAM("cuStreamGetCaptureInfo", 12030, cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo_v3_ptsz),
     PLAIN(cuGraphCreate),
     PLAIN(cuGraphDestroy),
     ENTRY("cuGraphInstantiateWithFlags", 11040, cuGraphInstantiateWithFlags),
     ENTRY("cuGraphInstantiate", 12000, cuGraphInstantiateWithFlags),
     ENTRY("cuGraphExecUpdate", 12000, cuGraphExecUpdate_v2),
-    PLAIN(cuGraphUpload),
-    PLAIN(cuGraphLaunch),
+    STREAM("cuGraphUpload", 0, cuGraphUpload, cuGraphUpload_ptsz),
+    STREAM("cuGraphLaunch", 0, cuGraphLaunch, cuGraphLaunch_ptsz),
     PLAIN(cuGraphExecDestroy),
     PLAIN(cuGetErrorName),
     PLAIN(cuGetErrorString),
@@ -170,7 +175,6 @@ static const struct {
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status)
 {
-    (void)flags; /* the lab has one default stream per device: legacy and per-thread forms are the same */
     if (!symbol || !function)
         return CUDA_ERROR_INVALID_VALUE;
     *function = NULL;
@@ -183,7 +187,8 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, c
                 found = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
             continue;
         }
-        *function = entries[i].function;
+        bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM && entries[i].per_thread;
+        *function = per_thread ? entries[i].per_thread : entries[i].function;
         found = CU_GET_PROC_ADDRESS_SUCCESS;
     }
     if (status)

@@ -1,15 +1,26 @@
-/* Stream memory operations: a word in memory that the stream itself writes or waits for. */
+/* Stream memory operations: a word in memory that the stream itself writes or waits for. Compiled twice, as
+ * queue.c is. */
 #include "driver.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-struct memop_work {
-    struct hg_work base;
+#define MAX_BATCH 255 /* operations in one call, by the documentation */
+
+/* One operation, in the terms of all the calls. */
+struct memop {
     CUdeviceptr address;
     uint64_t value;
-    unsigned wait_flags;
-    bool wide;
+    bool is_wait, wide;
+    unsigned flags;
+};
+
+/* What one call asks for: in a graph, one node. */
+struct memop_work {
+    struct hg_work base;
+    size_t n;
+    struct memop ops[];
 };
 
 static void release(struct hg_work *work)
@@ -17,29 +28,28 @@ static void release(struct hg_work *work)
     free(work);
 }
 
-static void run_write(struct hg_work *work)
+static void write_value(const struct memop *op)
 {
-    struct memop_work *w = (struct memop_work *)work;
     /* Release: who reads the word sees what the stream did before it. */
-    if (w->wide)
-        atomic_store_explicit((_Atomic uint64_t *)w->address, w->value, memory_order_release);
+    if (op->wide)
+        atomic_store_explicit((_Atomic uint64_t *)op->address, op->value, memory_order_release);
     else
-        atomic_store_explicit((_Atomic uint32_t *)w->address, (uint32_t)w->value, memory_order_release);
+        atomic_store_explicit((_Atomic uint32_t *)op->address, (uint32_t)op->value, memory_order_release);
 }
 
-static bool is_met(const struct memop_work *w)
+static bool is_met(const struct memop *op)
 {
-    uint64_t now, value = w->value;
+    uint64_t now, value = op->value;
     int64_t ahead;
-    if (w->wide) {
-        now = atomic_load_explicit((_Atomic uint64_t *)w->address, memory_order_acquire);
+    if (op->wide) {
+        now = atomic_load_explicit((_Atomic uint64_t *)op->address, memory_order_acquire);
         ahead = (int64_t)(now - value);
     } else {
-        now = atomic_load_explicit((_Atomic uint32_t *)w->address, memory_order_acquire);
+        now = atomic_load_explicit((_Atomic uint32_t *)op->address, memory_order_acquire);
         ahead = (int32_t)((uint32_t)now - (uint32_t)value);
     }
-    uint64_t mask = w->wide ? UINT64_MAX : UINT32_MAX;
-    switch (w->wait_flags & 3u) {
+    uint64_t mask = op->wide ? UINT64_MAX : UINT32_MAX;
+    switch (op->flags & 3u) {
     case CU_STREAM_WAIT_VALUE_GEQ:
         return ahead >= 0;
     case CU_STREAM_WAIT_VALUE_EQ:
@@ -52,95 +62,111 @@ static bool is_met(const struct memop_work *w)
 }
 
 /* Nobody rings when an ordinary store changes the word, so look at growing intervals up to 1 ms. */
-static void run_wait(struct hg_work *work)
+static void wait_value(const struct memop *op)
 {
     long ns = 20000;
-    while (!is_met((struct memop_work *)work)) {
+    while (!is_met(op)) {
         nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
         ns = ns < 500000 ? ns * 2 : 1000000;
     }
 }
 
-static CUresult submit(CUstream handle, const struct memop_work *what)
+static void run(struct hg_work *work)
 {
-    size_t width = what->wide ? 8 : 4;
+    const struct memop_work *w = (const struct memop_work *)work;
+    for (size_t i = 0; i < w->n; i++)
+        (w->ops[i].is_wait ? wait_value : write_value)(&w->ops[i]);
+}
+
+/* A GPU reaches only memory that CUDA knows, and managed memory is excluded by the documentation. */
+static bool is_valid(const struct memop *op)
+{
+    size_t width = op->wide ? 8 : 4;
+    unsigned known = op->is_wait ? CU_STREAM_WAIT_VALUE_NOR : CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
+    struct hg_memory memory;
+    return !(op->flags & ~known) && op->address % width == 0 &&
+           hg_memory_find((void *)op->address, &memory) && memory.kind != HG_MEMORY_MANAGED &&
+           memory.bytes - (op->address - (CUdeviceptr)memory.base) >= width;
+}
+
+static CUresult submit(CUstream handle, const struct memop *ops, size_t n)
+{
     CUstream stream;
-    CUresult result = hg_stream_resolve(handle, hg_current_device(), &stream);
-    if (result != CUDA_SUCCESS)
+    bool waits = false;
+    CUresult result = hg_driver_stream(handle, &stream);
+    for (size_t i = 0; i < n && result == CUDA_SUCCESS; i++) {
+        waits |= ops[i].is_wait;
+        if (ops[i].is_wait && ops[i].flags & CU_STREAM_WAIT_VALUE_FLUSH)
+            result = CUDA_ERROR_NOT_SUPPORTED; /* as CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES says */
+        else if (!is_valid(&ops[i]))
+            result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result != CUDA_SUCCESS || n == 0)
         return result;
-    if (!what->address || what->address % width)
-        return CUDA_ERROR_INVALID_VALUE;
-    struct memop_work *w = malloc(sizeof *w);
+    struct memop_work *w = malloc(sizeof *w + n * sizeof *ops);
     if (!w)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *w = *what;
-    w->base.release = release;
+    w->base = (struct hg_work){.run = run, .release = release, .kind = waits ? HG_WORK_PLAIN : HG_WORK_MARK};
+    w->n = n;
+    memcpy(w->ops, ops, n * sizeof *ops);
     return hg_submit(stream, &w->base);
-}
-
-static CUresult submit_write(CUstream stream, CUdeviceptr address, uint64_t value, bool wide)
-{
-    struct memop_work what = {{.run = run_write, .kind = HG_WORK_MARK}, address, value, 0, wide};
-    return submit(stream, &what);
-}
-
-static CUresult submit_wait(CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags, bool wide)
-{
-    struct memop_work what = {{.run = run_wait, .kind = HG_WORK_PLAIN}, address, value, flags, wide};
-    return submit(stream, &what);
 }
 
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
-    (void)flags;
-    return submit_write(stream, address, value, false);
+    return submit(stream, &(struct memop){address, value, false, false, flags}, 1);
 }
 
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags)
 {
-    (void)flags;
-    return submit_write(stream, address, value, true);
+    return submit(stream, &(struct memop){address, value, false, true, flags}, 1);
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
-    return submit_wait(stream, address, value, flags, false);
+    return submit(stream, &(struct memop){address, value, true, false, flags}, 1);
 }
 
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags)
 {
-    return submit_wait(stream, address, value, flags, true);
+    return submit(stream, &(struct memop){address, value, true, true, flags}, 1);
 }
 
-CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams *ops, unsigned flags)
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams *params,
+                               unsigned flags)
 {
-    CUresult result = CUDA_SUCCESS;
-    (void)flags;
-    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        const CUstreamBatchMemOpParams *op = &ops[i];
-        switch (op->operation) {
+    struct memop ops[MAX_BATCH];
+    size_t n = 0;
+    if (flags || !count || count > MAX_BATCH || !params)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++) {
+        const CUstreamBatchMemOpParams *p = &params[i];
+        switch (p->operation) {
         case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-            result = submit_write(stream, op->writeValue.address, op->writeValue.value, false);
+            ops[n++] =
+                (struct memop){p->writeValue.address, p->writeValue.value, false, false, p->writeValue.flags};
             break;
         case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-            result = submit_write(stream, op->writeValue.address, op->writeValue.value64, true);
+            ops[n++] = (struct memop){p->writeValue.address, p->writeValue.value64, false, true,
+                                      p->writeValue.flags};
             break;
         case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-            result =
-                submit_wait(stream, op->waitValue.address, op->waitValue.value, op->waitValue.flags, false);
+            ops[n++] =
+                (struct memop){p->waitValue.address, p->waitValue.value, true, false, p->waitValue.flags};
             break;
         case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-            result =
-                submit_wait(stream, op->waitValue.address, op->waitValue.value64, op->waitValue.flags, true);
+            ops[n++] =
+                (struct memop){p->waitValue.address, p->waitValue.value64, true, true, p->waitValue.flags};
             break;
-        case CU_STREAM_MEM_OP_BARRIER:
         case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+            return CUDA_ERROR_NOT_SUPPORTED;
+        case CU_STREAM_MEM_OP_BARRIER:
             break; /* a stream of the lab is one thread: its writes are in order anyway */
         default:
-            result = CUDA_ERROR_INVALID_VALUE;
+            return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    return result;
+    return submit(stream, ops, n);
 }
 
 HG_ALIAS(cuStreamWriteValue32, cuStreamWriteValue32_v2);

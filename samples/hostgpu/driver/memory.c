@@ -33,7 +33,10 @@ CUresult cuMemFreeHost(void *pointer)
 
 CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags)
 {
-    (void)flags;
+    const unsigned known =
+        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
+    if (flags & ~known)
+        return CUDA_ERROR_INVALID_VALUE; /* IOMEMORY: there is no device of somebody else's here */
     return hg_memory_register(pointer, bytes, hg_current_device());
 }
 HG_ALIAS(cuMemHostRegister, cuMemHostRegister_v2);
@@ -119,87 +122,4 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr p
     if (bytes)
         *bytes = memory.bytes;
     return CUDA_SUCCESS;
-}
-
-static CUresult copy(CUstream handle, void *dst, const void *src, size_t bytes, bool wait)
-{
-    CUstream stream;
-    CUresult result = hg_stream_resolve(handle, hg_current_device(), &stream);
-    if (result == CUDA_SUCCESS)
-        result = hg_submit_copy(stream, dst, src, bytes);
-    if (result == CUDA_SUCCESS && wait)
-        result = hg_stream_synchronize(stream);
-    return result;
-}
-
-CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
-{
-    return copy(stream, (void *)dst, (const void *)src, bytes, false);
-}
-
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes, CUstream stream)
-{
-    return copy(stream, (void *)dst, src, bytes, false);
-}
-
-CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, CUstream stream)
-{
-    return copy(stream, dst, (const void *)src, bytes, false);
-}
-
-CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
-{
-    return copy(stream, (void *)dst, (const void *)src, bytes, false);
-}
-
-CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
-{
-    return copy(NULL, (void *)dst, (const void *)src, bytes, true);
-}
-
-CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t bytes)
-{
-    return copy(NULL, (void *)dst, src, bytes, true);
-}
-
-CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t bytes)
-{
-    return copy(NULL, dst, (const void *)src, bytes, true);
-}
-
-CUresult cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
-{
-    return copy(NULL, (void *)dst, (const void *)src, bytes, true);
-}
-
-static CUresult fill(CUstream handle, CUdeviceptr dst, unsigned value, unsigned width, size_t count,
-                     bool wait)
-{
-    CUstream stream;
-    CUresult result = hg_stream_resolve(handle, hg_current_device(), &stream);
-    if (result == CUDA_SUCCESS)
-        result = hg_submit_fill(stream, (void *)dst, value, width, count);
-    if (result == CUDA_SUCCESS && wait)
-        result = hg_stream_synchronize(stream);
-    return result;
-}
-
-CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream)
-{
-    return fill(stream, dst, value, 1, count, false);
-}
-
-CUresult cuMemsetD32Async(CUdeviceptr dst, unsigned value, size_t count, CUstream stream)
-{
-    return fill(stream, dst, value, 4, count, false);
-}
-
-CUresult cuMemsetD8_v2(CUdeviceptr dst, unsigned char value, size_t count)
-{
-    return fill(NULL, dst, value, 1, count, true);
-}
-
-CUresult cuMemsetD32_v2(CUdeviceptr dst, unsigned value, size_t count)
-{
-    return fill(NULL, dst, value, 4, count, true);
 }

@@ -84,8 +84,9 @@ int hg_device_attribute(CUdevice_attribute attribute, int device, CUresult *resu
 
 /* ---- Streams ---- */
 
-/* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD become the default stream of `device`; any other handle is
- * checked to be a living stream. CUDA_ERROR_INVALID_HANDLE if it is not. */
+/* NULL and CU_STREAM_LEGACY become the default stream of `device`, CU_STREAM_PER_THREAD that of the calling
+ * thread there, which waits for the other as any blocking stream does; any other handle is checked to be a
+ * living stream. CUDA_ERROR_INVALID_HANDLE if it is not. */
 CUresult hg_stream_resolve(CUstream handle, int device, CUstream *stream);
 CUresult hg_stream_create(CUstream *stream, int device, unsigned flags, int priority);
 /* Returns at once; what is queued still runs. */

@@ -31,6 +31,15 @@ static struct hg_memory *exact(const void *base)
     return i && table[i - 1].base == base ? &table[i - 1] : NULL;
 }
 
+/* Whether something in the table has bytes in this range. Nothing in it overlaps. */
+static bool overlaps(const void *base, size_t bytes)
+{
+    size_t i = upper_bound(base);
+    uintptr_t address = (uintptr_t)base;
+    return (i && address - (uintptr_t)table[i - 1].base < table[i - 1].bytes) ||
+           (i < table_len && (uintptr_t)table[i].base - address < bytes);
+}
+
 static CUresult insert(void *base, size_t bytes, int device, enum hg_memory_kind kind)
 {
     if (table_len == table_cap) {
@@ -136,8 +145,8 @@ CUresult hg_memory_register(void *pointer, size_t bytes, int device)
     if (hg_capture_allows_call() != CUDA_SUCCESS)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     pthread_mutex_lock(&lock);
-    CUresult result = exact(pointer) ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-                                     : insert(pointer, bytes, device, HG_MEMORY_REGISTERED);
+    CUresult result = overlaps(pointer, bytes) ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                               : insert(pointer, bytes, device, HG_MEMORY_REGISTERED);
     pthread_mutex_unlock(&lock);
     return result;
 }

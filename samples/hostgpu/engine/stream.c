@@ -329,6 +329,39 @@ static CUresult default_stream(int index, CUstream *stream)
     return *stream ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* ---- The calling thread's default streams, one for each device; they end with it ---- */
+
+static _Thread_local CUstream thread_streams[HG_MAX_DEVICES];
+static pthread_key_t thread_end;
+
+static void end_thread_streams(void *streams)
+{
+    CUstream *own = streams;
+    for (int i = 0; i < HG_MAX_DEVICES; i++)
+        if (own[i])
+            hg_stream_destroy(own[i]);
+}
+
+static void make_thread_key(void)
+{
+    pthread_key_create(&thread_end, end_thread_streams);
+}
+
+static CUresult thread_stream(int index, CUstream *stream)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (!hg_device_get(index))
+        return CUDA_ERROR_INVALID_DEVICE;
+    pthread_once(&once, make_thread_key);
+    CUresult result = CUDA_SUCCESS;
+    if (!thread_streams[index]) {
+        pthread_setspecific(thread_end, thread_streams);
+        result = hg_stream_create(&thread_streams[index], index, CU_STREAM_DEFAULT, 0);
+    }
+    *stream = thread_streams[index];
+    return result;
+}
+
 static bool is_listed(struct hg_device *device, CUstream handle)
 {
     pthread_mutex_lock(&device->lock);
@@ -342,8 +375,10 @@ static bool is_listed(struct hg_device *device, CUstream handle)
 
 CUresult hg_stream_resolve(CUstream handle, int index, CUstream *stream)
 {
-    if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
+    if (!handle || handle == CU_STREAM_LEGACY)
         return default_stream(index, stream);
+    if (handle == CU_STREAM_PER_THREAD)
+        return thread_stream(index, stream);
     *stream = handle;
     for (int i = 0; i < hg_device_count(); i++)
         if (is_listed(hg_device_get(i), handle))

@@ -10,7 +10,7 @@ cudaError_t hg_runtime_result(CUresult result)
     return error;
 }
 
-cudaError_t hg_runtime_stream(cudaStream_t handle, CUstream *stream)
+cudaError_t hg_runtime_resolve(cudaStream_t handle, CUstream *stream)
 {
     return hg_runtime_result(hg_stream_resolve(handle, hg_current_device(), stream));
 }

@@ -25,8 +25,6 @@ char __cudaInitModule(void **handle);
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, struct CUstream_st *stream);
 cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_bytes, void *stream);
 cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host_function);
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
-                               size_t shared_bytes, cudaStream_t stream);
 
 void **__cudaRegisterFatBinary(void *fat_binary)
 {
@@ -88,44 +86,6 @@ cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host_function)
 {
     *kernel = (cudaKernel_t)(uintptr_t)host_function;
     return cudaSuccess;
-}
-
-static void do_nothing(void *user)
-{
-    (void)user;
-}
-
-static cudaError_t launch(cudaStream_t handle)
-{
-    CUstream stream;
-    cudaError_t error = hg_runtime_stream(handle, &stream);
-    return error == cudaSuccess ? hg_runtime_result(hg_submit_call(stream, do_nothing, NULL)) : error;
-}
-
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
-                               size_t shared_bytes, cudaStream_t stream)
-{
-    (void)kernel, (void)grid, (void)block, (void)arguments, (void)shared_bytes;
-    return launch(stream);
-}
-
-cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
-                             size_t shared_bytes, cudaStream_t stream)
-{
-    (void)function, (void)grid, (void)block, (void)arguments, (void)shared_bytes;
-    return launch(stream);
-}
-
-cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block, void **arguments,
-                                        size_t shared_bytes, cudaStream_t stream)
-{
-    return cudaLaunchKernel(function, grid, block, arguments, shared_bytes, stream);
-}
-
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function, void **arguments)
-{
-    (void)function, (void)arguments;
-    return config ? launch(config->stream) : hg_runtime_result(CUDA_ERROR_INVALID_VALUE);
 }
 
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value)

@@ -10,6 +10,18 @@
  * cudaErrorNotReady is an answer, not a failure, and is not remembered. */
 cudaError_t hg_runtime_result(CUresult result);
 /* The stream behind a handle, on the current device for the default one. */
-cudaError_t hg_runtime_stream(cudaStream_t handle, CUstream *stream);
+cudaError_t hg_runtime_resolve(cudaStream_t handle, CUstream *stream);
+
+/* In the second compilation of a file, cuda_runtime_api.h and cuda.h give the functions their other names. */
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+#define HG_DEFAULT_STREAM CU_STREAM_PER_THREAD
+#else
+#define HG_DEFAULT_STREAM CU_STREAM_LEGACY
+#endif
+
+static inline cudaError_t hg_runtime_stream(cudaStream_t handle, CUstream *stream)
+{
+    return hg_runtime_resolve(handle ? handle : HG_DEFAULT_STREAM, stream);
+}
 
 #endif

@@ -1,0 +1,366 @@
+"""fr-analyze --tui: real keys in a pseudo terminal, and what is on the screen then.
+
+The screens in screens/ are of the jobs recorded there (screens/record). After a change that is
+meant, FR_UPDATE_SCREENS=1 makes them anew; look at the difference.
+"""
+
+import difflib
+import fcntl
+import os
+import pty
+import random
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+import harness
+
+pyte = pytest.importorskip("pyte")
+
+SCREENS = Path(__file__).parent / "screens"
+FREC_GEN = harness.BUILD / "tests/unit/format/frec-gen"
+UPDATE = bool(os.environ.get("FR_UPDATE_SCREENS"))
+
+# What a terminal of type "linux" sends: pyte understands what is written for that type.
+KEYS = {"Up": "\x1b[A", "Down": "\x1b[B", "Right": "\x1b[C", "Left": "\x1b[D", "Home": "\x1b[1~", "End": "\x1b[4~",
+        "PgUp": "\x1b[5~", "PgDn": "\x1b[6~", "Enter": "\r", "Esc": "\x1b", "Tab": "\t", "Space": " ",
+        "F1": "\x1b[[A", "F2": "\x1b[[B", "F3": "\x1b[[C", "F4": "\x1b[[D", "F5": "\x1b[[E", "F6": "\x1b[17~",
+        "F7": "\x1b[18~", "F8": "\x1b[19~", "F9": "\x1b[20~", "F10": "\x1b[21~"}
+
+
+def has_browser():
+    return harness.FR_ANALYZE.exists() and (harness.BUILD / "fr-tui").exists()
+
+
+pytestmark = pytest.mark.skipif(not has_browser(), reason="built without ncursesw")
+
+
+class Terminal:
+    """The browser in a terminal of its own."""
+
+    def __init__(self, directory, *options, columns=80, rows=24, **env):
+        self.screen = pyte.Screen(columns, rows)
+        self.stream = pyte.ByteStream(self.screen)
+        environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
+        environment.update({"TERM": "linux", "LC_ALL": "C.UTF-8", **env})
+        self.status = None
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            os.execve(harness.FR_ANALYZE,
+                      ["fr-analyze", "--tui", "--no-live", *options, str(directory)], environment)
+        self.before = termios.tcgetattr(self.fd)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait()
+        os.close(self.fd)
+
+    def wait(self, seconds=20):
+        """The exit status, -N for signal N."""
+        end = time.monotonic() + seconds
+        while self.status is None:
+            self.read(0.05)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+            assert time.monotonic() < end, f"does not end\n{self.text()}"
+        return self.status
+
+    def alive(self):
+        return self.status is None and os.waitpid(self.pid, os.WNOHANG)[0] == 0
+
+    def read(self, seconds):
+        """Takes in what comes; False when nothing does."""
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:
+            return False
+        self.stream.feed(data)
+        return bool(data)
+
+    def send(self, data):
+        os.write(self.fd, data)
+
+    def keys(self, *names):
+        for name in names:
+            self.send(KEYS.get(name, name).encode())
+            # An Esc that is followed at once by another key would be read as one key.
+            while self.read(0.12 if name == "Esc" else 0.02):
+                pass
+
+    def resize(self, columns, rows):
+        self.screen.resize(rows, columns)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        try:
+            os.kill(self.pid, signal.SIGWINCH)
+        except ProcessLookupError:
+            pass
+
+    def text(self):
+        return "\n".join(line.rstrip() for line in self.screen.display) + "\n"
+
+    def until(self, what, seconds=20):
+        """Reads until the screen fulfils what: a pattern or a function of its text."""
+        fits = what if callable(what) else lambda text: re.search(what, text, re.M)
+        end = time.monotonic() + seconds
+        while not fits(text := self.text()):
+            assert time.monotonic() < end, f"no {what} in\n{text}"
+            self.read(0.1)
+        return text
+
+    def settle(self):
+        self.until("F10Quit")
+        while self.read(0.6):
+            pass
+        return self.text()
+
+
+def normalised(text):
+    """Without what differs from machine to machine: paths, and names found in this machine's libraries."""
+    text = re.sub(r"^(Trace: +).*", r"\1PATH", text, flags=re.M)
+    return re.sub(r"^( *#\d+ ).*", r"\1FRAME", text, flags=re.M)
+
+
+def check_screen(terminal, name):
+    """Waits until the screen is the one kept under this name."""
+    path = SCREENS / f"{name}.txt"
+    if UPDATE:
+        path.write_text(normalised(terminal.settle()))
+        return
+    wanted = path.read_text()
+    try:
+        terminal.until(lambda text: normalised(text) == wanted, seconds=10)
+    except AssertionError:
+        difference = difflib.unified_diff(wanted.splitlines(), normalised(terminal.text()).splitlines(), name, "screen",
+                                          lineterm="")
+        raise AssertionError("\n".join(difference)) from None
+
+
+# Per job: keys, and the name of the screen that they lead to.
+TOURS = {
+    "healthy": [([], "verdict"), (["2"], "comms"), (["Down", "Down", "Enter"], "members"), (["Enter"], "op"),
+                (["Enter"], "call"), (["Esc", "Esc", "Esc", "3"], "ranks"), (["Enter"], "ranks-open"),
+                (["4"], "time"), (["-", "-", "-"], "time-out"), (["m"], "time-seq"), (["F1"], "help")],
+    "sleep": [([], "verdict"), (["F9"], "finding"), (["d"], "diff"), (["Esc", "Esc", "2"], "comms"), (["3"], "ranks"),
+              (["Down", "Enter"], "rank"), (["4", "x"], "time-divergence"), (["s"], "time-stuck")],
+    "skip": [([], "verdict"), (["Down", "Enter"], "op"), (["Down", "d"], "diff"), (["Esc", "F8"], "time")],
+    "deadlock": [([], "verdict"), (["/", "v", "i", "c", "t", "i", "m", "Esc", "Down", "Enter"], "message"),
+                 (["Enter"], "call"), (["4"], "time")],
+    "order": [([], "verdict"), (["2"], "comms"), (["3"], "ranks"), (["F7"], "diff")],
+}
+
+
+@pytest.mark.parametrize("columns, rows", [(80, 24), (140, 40)])
+@pytest.mark.parametrize("job", TOURS)
+def test_screens(job, columns, rows):
+    with Terminal(SCREENS / job, columns=columns, rows=rows) as terminal:
+        for keys, name in TOURS[job]:
+            terminal.until("F10Quit")
+            terminal.keys(*keys)
+            check_screen(terminal, f"{job}-{name}-{columns}x{rows}")
+        terminal.keys("Esc", "F10")
+        assert terminal.wait() == (0 if job == "healthy" else 1)
+
+
+@pytest.mark.sanitize
+def test_every_view_of_every_job():
+    """No golden screens: also under sanitizers, where it is slow."""
+    for job in TOURS:
+        with Terminal(SCREENS / job, columns=100, rows=30) as terminal:
+            for keys, _ in TOURS[job]:
+                terminal.until("F10Quit", seconds=60)
+                terminal.keys(*keys)
+            terminal.keys("Esc", "q")
+            assert terminal.wait(60) == (0 if job == "healthy" else 1)
+
+
+def test_differences_need_no_colour():
+    with Terminal(SCREENS / "skip", "-C") as terminal:
+        terminal.until("F10Quit")
+        terminal.keys("Down", "Enter")
+        terminal.until("NOT ENTERED")
+        terminal.keys("d")
+        terminal.until(r"-----  +>  AllReduce")
+        colours = {(c.fg, c.bg) for line in terminal.screen.buffer.values() for c in line.values()}
+        assert colours == {("default", "default")}
+
+
+@pytest.mark.parametrize("options, env", [((), {"NO_COLOR": "1"}), (("-C",), {})])
+def test_monochrome(options, env):
+    with Terminal(SCREENS / "order", *options, **env) as terminal:
+        terminal.until("F10Quit")
+        for view in "1234":
+            terminal.keys(view)
+            terminal.settle()
+            assert {c.fg for line in terminal.screen.buffer.values() for c in line.values()} == {"default"}
+
+
+@pytest.mark.parametrize("options, env", [(("-U",), {}), ((), {"LC_ALL": "C"})])
+def test_ascii(options, env):
+    with Terminal(SCREENS / "deadlock", *options, **env) as terminal:
+        terminal.until("F10Quit")
+        for view in "1234":
+            terminal.keys(view)
+            assert terminal.settle().isascii()
+
+
+def test_search_filter_sort():
+    with Terminal(SCREENS / "sleep", columns=140) as terminal:
+        terminal.until("F10Quit")
+        terminal.keys("3", "t")
+        terminal.until(r"^ +0 +waits [^$]*^ +1 +waits [^$]*^ +2 +culprit [^$]*^ +3 +waits ")
+        terminal.keys("I")
+        terminal.until(r"^ +3 +waits [^$]*^ +2 +culprit [^$]*^ +1 +waits [^$]*^ +0 +waits ")
+        terminal.keys("F4", *"culprit")
+        terminal.until(lambda text: "culprit" in text and " waits " not in text)
+        terminal.keys("Enter", "Enter")
+        terminal.until("rank 2 on node-b")
+        terminal.keys("Esc", "Esc")
+        terminal.until(r" waits ")
+        terminal.keys("/", *"node-a")
+        terminal.keys("Enter", "Enter")
+        terminal.until("rank [01] on node-a")
+        terminal.keys("Esc", "F6", *["Down"] * 3, "Enter")
+        terminal.until("LAST CALL[△▽]")
+
+
+def test_way_back():
+    with Terminal(SCREENS / "sleep") as terminal:
+        first = terminal.settle()
+        terminal.keys("F9")
+        terminal.until(r"\[Op\]")
+        terminal.keys("Enter")
+        terminal.until(r"\[(Call|Rank)\]")
+        terminal.keys("d")
+        terminal.until(r"\[Diff\]")
+        terminal.keys("Esc", "Esc", "Esc")
+        terminal.until(lambda text: text == first)
+        terminal.keys("Esc")
+        terminal.until(lambda text: text == first)
+
+
+def test_mouse():
+    def click(terminal, line, column):
+        # As xterm reports a press and a release of the left button.
+        terminal.send(b"\x1b[<0;%d;%dM\x1b[<0;%d;%dm" % (column, line, column, line))
+        while terminal.read(0.05):
+            pass
+
+    with Terminal(SCREENS / "sleep", TERM="xterm-256color") as terminal:
+        terminal.until("F10Quit")
+        click(terminal, 3, 30)
+        terminal.until("4 ranks: 1 to blame")
+        click(terminal, 6, 3)
+        click(terminal, 6, 3)
+        terminal.until("rank 2 on node-b")
+        click(terminal, 24, terminal.screen.display[23].index("F10Quit") + 1)
+        assert terminal.wait() == 1
+
+
+def test_tagged_ranks_are_compared():
+    with Terminal(SCREENS / "skip") as terminal:
+        terminal.until("F10Quit")
+        terminal.keys("Down", "Enter")
+        terminal.until("NOT ENTERED")
+        terminal.keys("Home", "Down", "Down", "Space", "Space", "d")
+        terminal.until(r"left rank 2 .*right rank 3 .* 0 lines differ")
+
+
+@pytest.mark.sanitize
+def test_resize_storm():
+    chance = random.Random(7)
+    with Terminal(SCREENS / "sleep") as terminal:
+        first = terminal.settle()
+        sizes = [(1, 1), (300, 90), (2, 60), (200, 2), (19, 5), (20, 5), (1024, 3)]
+        sizes += [(chance.randint(1, 200), chance.randint(1, 70)) for _ in range(25)]
+        for n, (columns, rows) in enumerate(sizes):
+            terminal.resize(columns, rows)
+            terminal.keys(chance.choice(["1", "2", "3", "4", "Enter", "Esc", "Down", "d", "F9", "F1", "m", "F6"]))
+            assert terminal.alive(), f"gone at size {n}: {columns}x{rows}"
+        terminal.resize(80, 24)
+        terminal.keys("Esc", "Esc", "Esc", "1", "Home")
+        terminal.until(lambda text: text == first, seconds=40)
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("seed", range(3))
+def test_garbage_keys(seed):
+    chance = random.Random(seed)
+    # Not q, nor the keys with which the terminal itself sends signals.
+    allowed = bytes(set(range(256)) - set(b"q\x03\x1a\x1c\x13\x11"))
+    with Terminal(SCREENS / "order") as terminal:
+        terminal.until("F10Quit")
+        for _ in range(40):
+            terminal.send(bytes(chance.choices(allowed, k=50)))
+            while terminal.read(0.01):
+                pass
+            assert terminal.alive()
+        terminal.keys("Esc", "Esc", "Esc", "Esc")
+        terminal.until("F10Quit")
+        terminal.keys("F10", "F10", "q")
+        assert terminal.wait() == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT])
+def test_terminal_is_put_back(number):
+    with Terminal(SCREENS / "healthy") as terminal:
+        terminal.until("F10Quit")
+        assert termios.tcgetattr(terminal.fd) != terminal.before
+        os.kill(terminal.pid, number)
+        assert terminal.wait() == (0 if number == signal.SIGINT else -number)
+        assert termios.tcgetattr(terminal.fd) == terminal.before
+
+
+def test_without_a_terminal():
+    plain = harness.tool(harness.FR_ANALYZE, "--no-live", SCREENS / "order")
+    tui = harness.tool(harness.FR_ANALYZE, "--no-live", "--tui", SCREENS / "order")
+    assert (tui.returncode, tui.stdout) == (plain.returncode, plain.stdout)
+
+
+def test_unusable_terminal():
+    with Terminal(SCREENS / "order", TERM="dumb-and-unknown") as terminal:
+        assert terminal.wait() == 2
+        assert "fr-analyze:" in terminal.text()
+
+
+@pytest.mark.skipif(not FREC_GEN.exists(), reason="built without tests")
+def test_many_ranks(tmp_path):
+    """Equal ranks are one line; a timeline of thousands is read as far as it is shown."""
+    subprocess.run([FREC_GEN, "--ranks", "2048", "--ops", "400", "--stop", "77:300", tmp_path], check=True)
+    with Terminal(tmp_path) as terminal:
+        began = time.monotonic()
+        terminal.until("F10Quit", seconds=60)
+        first = time.monotonic() - began
+        terminal.keys("3")
+        terminal.until(r"^[+]0-76 [^$]*^77 [^$]*^[+]78-2047 ")
+        terminal.keys("End", "Enter")
+        terminal.until(r"^-78-2047")
+        terminal.keys("End")
+        terminal.until(r"^└─ 2047 ")
+        terminal.keys("4", "m")
+        terminal.until(r"^ +0 node0 +[A-Z]{20}")
+        slowest = 0
+        for key in ["PgDn", "PgDn", "-", "+", "Left", "m", "PgUp", "c"]:
+            began = time.monotonic()
+            terminal.send(KEYS.get(key, key).encode())
+            assert terminal.read(10)
+            slowest = max(slowest, time.monotonic() - began)
+            while terminal.read(0.2):
+                pass
+        harness.note(f"browser, 2048 ranks: first screen {first:.2f} s, slowest key {slowest * 1000:.0f} ms")
+        terminal.keys("q")
+        assert terminal.wait() == 0

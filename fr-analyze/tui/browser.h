@@ -136,9 +136,16 @@ struct lines {
     bool oom;
 };
 extern const struct tui_source lines_source; /* context: struct lines */
-extern const struct tui_column lines_columns[2];
+/* The second column takes no room: sorting by it keeps the lines in their order. */
+#define LINES_COLUMNS(title)                                                                                 \
+    {                                                                                                        \
+        {.name = title, .width = 20, .max_width = 1000},                                                     \
+        {                                                                                                    \
+            .name = "", .numeric = true, .rising = true                                                      \
+        }                                                                                                    \
+    }
 void lines_clear(struct lines *lines);
-/* One paragraph; further lines are indented by hang. target may be NULL. */
+/* One paragraph; further lines are indented by hang, < 0: one line, however long. target may be NULL. */
 void lines_add(struct lines *lines, enum tui_style style, int hang, const struct place *target,
                const char *format, ...) __attribute__((format(printf, 5, 6)));
 bool lines_target(const struct lines *lines, size_t row, struct place *target);

@@ -1,3 +1,4 @@
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,10 +31,6 @@ static void cell(void *context, size_t row, unsigned column, struct tui_cell *ou
 }
 
 const struct tui_source lines_source = {.rows = rows, .id = id, .cell = cell};
-
-/* The second one takes no room: sorting by it keeps the lines in their order. */
-const struct tui_column lines_columns[2] = {{.name = "", .width = WIDTH_MIN, .max_width = 1000},
-                                            {.name = "", .numeric = true, .rising = true}};
 
 void lines_clear(struct lines *lines)
 {
@@ -95,6 +92,8 @@ void lines_add(struct lines *lines, enum tui_style style, int hang, const struct
     word_plain(text, (size_t)n * 3 + 1, raw);
     free(raw);
     int width = lines->width > WIDTH_MAX ? WIDTH_MAX : lines->width < WIDTH_MIN ? WIDTH_MIN : lines->width;
+    if (hang < 0)
+        width = INT_MAX;
     if (hang > width / 2)
         hang = width / 2;
     const char *at = text;
@@ -106,7 +105,7 @@ void lines_add(struct lines *lines, enum tui_style style, int hang, const struct
         while (indent + hang > 0 && *at == ' ')
             at++;
         indent = hang;
-        if (bytes == 0)
+        if (bytes == 0 || hang < 0)
             break;
     } while (*at != '\0');
     free(text);

@@ -48,7 +48,8 @@ bool strips_blamed(const struct strips *strips, uint32_t process, const struct r
     int32_t rank = strips->data->processes[process]->rank;
     for (size_t i = 0; i < verdict->nfindings; i++) {
         const struct rec_finding *f = &verdict->findings[i];
-        if (f->comm != comm || f->seq == NO_SEQ || f->seq < from || f->seq - from >= span)
+        if (f->comm != comm || f->seq == NO_SEQ || rec_kind_flags(f->op.kind) & REC_KF_P2P || f->seq < from ||
+            f->seq - from >= span)
             continue;
         for (size_t c = 0; c < f->nculprits; c++)
             if (f->culprits[c] == rank)

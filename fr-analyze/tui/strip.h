@@ -60,7 +60,10 @@ const struct strip *strips_get(const struct strips *strips, uint32_t process,
 /* Works on it until deadline_ns; true = complete. False also without memory: it stays empty. */
 bool strips_fill(struct strips *strips, uint32_t process, const struct strip_window *window,
                  uint64_t deadline_ns);
-/* Is the process blamed in a finding about an op of this communicator with a seq in [from, from + span)? */
+/*
+ * Is the process blamed in a finding about an op of this communicator with a seq in
+ * [from, from + span)? Messages have seqs of their own and do not count.
+ */
 bool strips_blamed(const struct strips *strips, uint32_t process, const struct rec_communicator *comm,
                    uint64_t from, uint64_t span);
 void strips_free(struct strips *strips);

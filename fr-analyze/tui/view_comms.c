@@ -318,9 +318,12 @@ static void about_members(struct browser *b, char *text, size_t size, enum tui_s
     if (c->parent != NULL)
         word_comm(up, sizeof up, c->parent);
     *style = f->finding != BROWSE_NONE ? TUI_BAD : TUI_NORMAL;
-    snprintf(text, size, "%s, %u ranks%s%s: %llu ops entered, %u members behind by up to %llu", name,
-             c->nranks, c->parent != NULL ? ", from " : "", up, (unsigned long long)f->front, f->behind,
-             (unsigned long long)(f->front - f->back));
+    char spread[80] = "all members even";
+    if (f->behind > 0)
+        snprintf(spread, sizeof spread, "%u members behind by up to %llu", f->behind,
+                 (unsigned long long)(f->front - f->back));
+    snprintf(text, size, "%s, %u ranks%s%s: %llu ops entered, %s", name, c->nranks,
+             c->parent != NULL ? ", from " : "", up, (unsigned long long)f->front, spread);
 }
 
 const struct view view_comm = {.name = "Members",

@@ -80,7 +80,7 @@ static void add_members(struct browser *b, struct lines *lines, const struct rec
 {
     lines_add(lines, TUI_BOLD, 0, NULL, "Communicators: %u", p->nmembers);
     if (p->nmembers > 0)
-        lines_add(lines, TUI_DIM, 0, NULL, "  %-14s %11s %9s %9s %6s  %s", "COMM", "COMM RANK", "ENTERED",
+        lines_add(lines, TUI_DIM, -1, NULL, "  %-14s %11s %9s %9s %6s  %s", "COMM", "COMM RANK", "ENTERED",
                   "RETURNED", "BEHIND", "LAST OP");
     for (uint32_t i = 0; i < p->nmembers; i++) {
         const struct rec_member *m = p->members[i];
@@ -96,7 +96,7 @@ static void add_members(struct browser *b, struct lines *lines, const struct rec
         word_comm(name, sizeof name, m->comm);
         if (m->comm_rank != REC_ID_NONE)
             snprintf(at, sizeof at, "%u of %u", m->comm_rank, m->comm->nranks);
-        lines_add(lines, behind > 0 ? TUI_WARN : TUI_NORMAL, 4, &to, "  %-14.14s %11s %9llu %9llu %6llu  %s",
+        lines_add(lines, behind > 0 ? TUI_WARN : TUI_NORMAL, -1, &to, "  %-14.14s %11s %9llu %9llu %6llu  %s",
                   name, at, (unsigned long long)m->next_seq, (unsigned long long)m->finished,
                   (unsigned long long)behind, op);
     }
@@ -121,11 +121,14 @@ static void add_process(struct lines *lines, const struct rec_process *p)
     lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
 }
 
-static bool init_as(struct browser *b, enum view_id id)
+static const struct tui_column rank_columns[2] = LINES_COLUMNS("PROCESS");
+static const struct tui_column call_columns[2] = LINES_COLUMNS("CALL");
+
+static bool init_as(struct browser *b, enum view_id id, const struct tui_column columns[2])
 {
     struct rank_view *v = calloc(1, sizeof *v);
     b->state[id] = v;
-    return v != NULL && (b->tables[id] = tui_table_new(lines_columns, 2, &lines_source, &v->lines)) != NULL;
+    return v != NULL && (b->tables[id] = tui_table_new(columns, 2, &lines_source, &v->lines)) != NULL;
 }
 
 static void fini_as(struct browser *b, enum view_id id)
@@ -140,7 +143,7 @@ static void fini_as(struct browser *b, enum view_id id)
 
 static bool init_rank(struct browser *b)
 {
-    return init_as(b, VIEW_RANK);
+    return init_as(b, VIEW_RANK, rank_columns);
 }
 
 static void fini_rank(struct browser *b)
@@ -184,7 +187,7 @@ static bool target_of(struct browser *b, struct place *to)
 
 static bool init_call(struct browser *b)
 {
-    return init_as(b, VIEW_CALL);
+    return init_as(b, VIEW_CALL, call_columns);
 }
 
 static void fini_call(struct browser *b)

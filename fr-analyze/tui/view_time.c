@@ -350,21 +350,46 @@ static void go_to_divergence(struct time_view *v)
     snprintf(v->browser->shell.status, sizeof v->browser->shell.status, "no divergence");
 }
 
+/* The earliest call that has not returned; where all have, the earliest that the verdict says waits. */
+static bool first_stuck(const struct browse_data *data, uint32_t *process, uint64_t *when_ns)
+{
+    const struct rec_finding *f = &data->verdict->findings[0];
+    *process = BROWSE_NONE;
+    *when_ns = 0;
+    for (size_t i = 0; i < data->nranks; i++) {
+        const struct rank_figures *rank = &data->ranks[i];
+        if (rank->open && (*process == BROWSE_NONE || rank->last->enter_ns < *when_ns)) {
+            *process = rank->process;
+            *when_ns = rank->last->enter_ns;
+        }
+    }
+    bool open = *process != BROWSE_NONE;
+    for (size_t i = 0; i < f->nevidence && !open; i++) {
+        const struct rec_evidence *e = &f->evidence[i];
+        uint32_t waits = browse_process_of(data, e->rank);
+        if (waits == BROWSE_NONE || e->seq == NO_SEQ || e->time_ns == 0 ||
+            (f->nvictims > 0 && data->ranks[data->rank_of[waits]].role != ROLE_VICTIM) ||
+            (*process != BROWSE_NONE && e->time_ns >= *when_ns))
+            continue;
+        *process = waits;
+        *when_ns = e->time_ns;
+    }
+    return *process != BROWSE_NONE;
+}
+
 static void go_to_stuck(struct time_view *v)
 {
-    const struct browse_data *data = &v->browser->data;
-    const struct rank_figures *first = NULL;
-    for (size_t i = 0; i < data->nranks; i++)
-        if (data->ranks[i].open && (first == NULL || data->ranks[i].last->enter_ns < first->last->enter_ns))
-            first = &data->ranks[i];
+    uint32_t process;
+    uint64_t when_ns;
+    if (!first_stuck(&v->browser->data, &process, &when_ns)) {
+        snprintf(v->browser->shell.status, sizeof v->browser->shell.status, "nothing is stuck");
+        return;
+    }
     if (v->comm != NULL)
         follow(v, NULL);
     set_axis(v, false);
-    if (first != NULL)
-        set_lane(v, first->process);
-    else
-        snprintf(v->browser->shell.status, sizeof v->browser->shell.status, "no call is open");
-    set_cursor(v, first != NULL ? first->last->enter_ns : data->quiet_ns);
+    set_lane(v, process);
+    set_cursor(v, when_ns);
 }
 
 static void pan(struct time_view *v, bool right)

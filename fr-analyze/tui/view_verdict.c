@@ -165,6 +165,8 @@ static void add_input(struct browser *b, struct lines *lines)
         lines_add(lines, TUI_WARN, 4, NULL, "  %s", warnings[i]);
 }
 
+static const struct tui_column columns[2] = LINES_COLUMNS("FINDINGS");
+
 static bool init(struct browser *b)
 {
     struct verdict_view *v = calloc(1, sizeof *v);
@@ -172,7 +174,7 @@ static bool init(struct browser *b)
     if (v == NULL)
         return false;
     v->browser = b;
-    b->tables[VIEW_VERDICT] = tui_table_new(lines_columns, 2, &lines_source, &v->lines);
+    b->tables[VIEW_VERDICT] = tui_table_new(columns, 2, &lines_source, &v->lines);
     return b->tables[VIEW_VERDICT] != NULL;
 }
 

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An op issued so often is one of the loop's. */
+#define USUAL_MIN 4
+
 #define FIELD_KIND  1u
 #define FIELD_COUNT 2u
 #define FIELD_DTYPE 4u
@@ -80,19 +83,51 @@ static bool side_departed(struct diag *d, const struct divergence *v, uint32_t c
     return looked > 0;
 }
 
+/* How often did the lane's own rank issue such an op on this communicator before? */
+static uint32_t seen_before(const struct diag *d, const struct lane *lane)
+{
+    const struct diag_proc *proc = &d->procs[lane->first.proc];
+    uint32_t seen = 0;
+    for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
+        seen += d->ops[i].member == lane->first.member && d->ops[i].sig == lane->first.sig &&
+                d->ops[i].op.seq < lane->first.op.seq;
+    return seen;
+}
+
+/* The same call with an argument that one side always used and the other never. */
+static bool new_argument(const struct diag *d, const struct lane *usual, const struct lane *unusual)
+{
+    return rec_kind_canonical(usual->first.op.kind) == rec_kind_canonical(unusual->first.op.kind) &&
+           seen_before(d, usual) >= USUAL_MIN && seen_before(d, unusual) == 0;
+}
+
+static void swap_sides(struct divergence *v)
+{
+    const struct lane *swap = v->usual;
+    v->usual = v->unusual;
+    v->unusual = swap;
+    v->usual_class = v->usual->class_id;
+}
+
 /* One against one: who left its own loop is wrong. */
 static void break_tie(struct diag *d, struct divergence *v, uint32_t classes)
 {
     if (!v->tie || classes != 2 || v->lanes->from_checkpoint)
         return;
     uint32_t other = v->unusual->class_id;
+    bool by_argument = new_argument(d, v->usual, v->unusual);
+    if (!by_argument && new_argument(d, v->unusual, v->usual)) {
+        swap_sides(v);
+        by_argument = true;
+    }
+    if (by_argument) {
+        v->tie = false;
+        return;
+    }
     if (side_departed(d, v, v->usual_class, 0, NULL) && side_departed(d, v, other, 1, &v->departure)) {
         v->by_history = true;
     } else if (side_departed(d, v, v->usual_class, 1, &v->departure) && side_departed(d, v, other, 0, NULL)) {
-        const struct lane *swap = v->usual;
-        v->usual = v->unusual;
-        v->unusual = swap;
-        v->usual_class = other;
+        swap_sides(v);
         v->by_history = true;
     }
     v->tie = !v->by_history;

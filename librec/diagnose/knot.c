@@ -56,7 +56,7 @@ static bool lacks_few(const struct diag *d, const struct knot *k, const struct d
     if (wait->kind != DIAG_WAIT_COLL && wait->kind != DIAG_WAIT_CREATE)
         return false;
     const struct diag_match *m = &d->matches[wait->match];
-    uint32_t lacking = m->absent + m->unseen, entered = m->posted + m->assumed;
+    uint32_t lacking = m->absent + m->unseen + m->posted - m->active, entered = m->active + m->assumed;
     if (lacking && lacking == entered)
         return entered > 1 && k->collectives == 1 && k->messages && !k->others;
     return lacking && lacking < entered;
@@ -104,7 +104,10 @@ static const struct diag_wait *lopsided(struct diag *d, const struct knot *k)
             return NULL;
         found = &d->waits[i];
     }
-    return found && went_together(d, found) ? found : NULL;
+    /* Who has it behind other work chose another order, but skipped nothing. */
+    if (!found || d->matches[found->match].active < d->matches[found->match].posted)
+        return NULL;
+    return went_together(d, found) ? found : NULL;
 }
 
 /* ---- did somebody leave its own loop? ---- */

@@ -327,6 +327,13 @@ static void history(void **state)
          "rank_not_joined", "1", "0,2-3"},
         {"count differs, one against one", 4, TWO_BY_TWO "0-1 ar t0 64\n 2 ar t1 64\n 3 ar t1 640\n" HANG,
          "signature_mismatch", "3", "0-2"},
+        {"an argument never used before, in a run of equal ops", 2,
+         "* init w\n repeat 20 * ar w 64\n 0 ar w 64\n 1 ar w 640\n" HANG, "signature_mismatch", "1", "0"},
+        {"early on, one exchanges two communicators, the others pile up", 8,
+         "* init w\n 1,3,5,7 init d\n * ar w 1\n 1,3,5,7 ar d 512\n * ar w 1\n 3 ar w 1\n 3 ar d 512\n 1,5,7 "
+         "ar d 512\n"
+         "1,5,7 ar w 1\n 0,2,4,6 ar w 1\n" HANG,
+         "order_inversion", "3", "*-3"},
         {"another call, one against one", 4, TWO_BY_TWO "0-1 ar t0 64\n 2 ar t1 64\n 3 ar t1 32\n" HANG,
          "op_mismatch", "3", "0-2"},
         {"exchanges two communicators", 4,

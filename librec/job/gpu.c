@@ -49,7 +49,7 @@ static void add_point(struct job_process *process, struct job_gpu *gpu, uint64_t
     process->gpu_points++;
 }
 
-/* Segments repeat what was known when they began: only what is new counts. */
+/* Segments repeat what was known when they began: only what is new counts. time_ns 0: not known. */
 void job_process_gpu(struct job_process *process, uint64_t time_ns, const struct rec_gpu *told)
 {
     struct job_gpu *gpu = gpu_of(process, told->stream, true);
@@ -62,7 +62,8 @@ void job_process_gpu(struct job_process *process, uint64_t time_ns, const struct
         return;
     now->started = told->started > now->started ? told->started : now->started;
     now->ended = told->ended > now->ended ? told->ended : now->ended;
-    add_point(process, gpu, time_ns);
+    if (time_ns != 0)
+        add_point(process, gpu, time_ns);
 }
 
 /* When launches up to number were first seen to have begun, or to be over; 0 = that is forgotten. */
@@ -82,6 +83,12 @@ static uint64_t seen_at(const struct job_gpu *gpu, uint64_t number, bool over)
     return gpu->points[low].time_ns;
 }
 
+/* Whoever looks takes the time before, so a fast op may seem to be over before it was called. */
+static uint64_t not_before(const struct rec_op *op, uint64_t seen_ns)
+{
+    return seen_ns != 0 && seen_ns < op->enter_ns ? op->enter_ns : seen_ns;
+}
+
 void job_op_gpu(struct job_process *process, struct rec_op *op)
 {
     if (op->launch == 0)
@@ -95,9 +102,9 @@ void job_op_gpu(struct job_process *process, struct rec_op *op)
     }
     rec_op_gpu(op, &gpu->now);
     if (op->state == REC_STATE_GPU_STARTED || op->state == REC_STATE_COMPLETED)
-        op->gpu_start_ns = seen_at(gpu, op->launch, false);
+        op->gpu_start_ns = not_before(op, seen_at(gpu, op->launch, false));
     if (op->state == REC_STATE_COMPLETED)
-        op->gpu_end_ns = seen_at(gpu, op->launch, true);
+        op->gpu_end_ns = not_before(op, seen_at(gpu, op->launch, true));
 }
 
 void job_gpu_free(struct job_process *process)

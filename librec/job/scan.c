@@ -443,8 +443,7 @@ static bool next_in_table(struct rec_scan *scan, struct rec_event *event)
                 return true;
         return false;
     case STAGE_GPU:
-        event->type = REC_EV_GPU;
-        event->time_ns = atomic_load_explicit(&h->alive_ns, memory_order_relaxed);
+        event->type = REC_EV_GPU; /* at no known time: nobody saw it happen */
         while (scan->cursor < h->stream_count) {
             rec_live_gpu(&s->copy, scan->cursor++, &event->u.gpu);
             if (event->u.gpu.started || event->u.gpu.dropped)

@@ -186,6 +186,8 @@ static bool fill_meta(struct anonymizer *a, json_t *to, const json_t *from, cons
     /* What only its own host could know. */
     if (ok && process->fate == REC_FATE_VANISHED)
         ok = set(to, "fate", json_string("vanished"));
+    if (ok && process->saw_live)
+        ok = set(to, "saw_live", json_true());
     return ok;
 }
 

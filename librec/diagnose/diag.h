@@ -242,7 +242,7 @@ struct diag {
 /* Without an end record or a live region, a file that was cut short would look the same. */
 static inline bool diag_sure_dead(const struct diag_proc *proc)
 {
-    return proc->p->fate == REC_FATE_SIGNALED || proc->p->has_live;
+    return proc->p->fate == REC_FATE_SIGNALED || proc->p->saw_live;
 }
 
 static inline size_t diag_nodes(const struct diag *d)

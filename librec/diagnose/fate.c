@@ -47,7 +47,7 @@ static bool most_beyond(const uint64_t *values, size_t count, uint64_t limit)
 /* A file that was damaged, or copied while it grew, ends like one whose writer was killed. */
 static bool unreliable_end(const struct rec_process *p)
 {
-    return !p->has_live && (p->damaged || p->torn_tail);
+    return !p->saw_live && (p->damaged || p->torn_tail);
 }
 
 static bool cut_off(const struct diag_proc *proc, const struct crowd *crowd)
@@ -66,7 +66,7 @@ static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
     /* Where most were told to end, a launcher did it, and not to all at the same moment. */
     bool all_told = crowd->nends > 1 && crowd->nends * 2 >= crowd->nlives;
     uint64_t margin = p->fate == REC_FATE_SIGNALED && !all_told ? MARGIN_END
-                      : p->has_live                             ? MARGIN_LIVE
+                      : p->saw_live                             ? MARGIN_LIVE
                                                                 : MARGIN_FILE;
     if (p->fate == REC_FATE_VANISHED && unreliable_end(p))
         return false;

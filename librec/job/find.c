@@ -210,6 +210,7 @@ static enum rec_code take_file(struct finder *f, const char *path, uint64_t only
     struct job_source *source = source_of(f->sources, &meta);
     if (!source || !add_part(source, path, number, f->warnings))
         return no_memory(f->err);
+    source->meta.saw_live |= meta.saw_live;
     if (live[0] == '/' && has_suffix(live, ".live") && !source->named_live &&
         !(source->named_live = strdup(live)))
         return no_memory(f->err);

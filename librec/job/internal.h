@@ -83,6 +83,7 @@ void job_lines_free(struct job_lines *lines);
 struct job_meta {
     bool valid;
     bool vanished;      /* a copy, made where the process was known to be gone without a word */
+    bool saw_live;      /* a copy, made with what the live region held */
     uint32_t recovered; /* n-th file written from the live region after the end; 0 = by the process */
     char host[128];
     char boot_id[40];

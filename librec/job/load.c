@@ -376,7 +376,7 @@ static enum rec_code finish(struct job_process *process, const struct rec_scan *
 {
     const struct job_snapshot *snapshot = job_scan_snapshot(scan);
     if (snapshot) {
-        process->live_read = process->pub.has_live = true;
+        process->live_read = process->pub.has_live = process->pub.saw_live = true;
         process->live_alive = snapshot->alive;
         job_losses_live(process, snapshot);
     }
@@ -427,6 +427,7 @@ struct job_process *job_process_new(struct job_source *source)
     pub->world_size = meta->world_size;
     pub->local_rank = meta->local_rank;
     pub->pid = meta->pid;
+    pub->saw_live = meta->saw_live;
     pub->nccl_version = meta->nccl_version;
     pub->proc_uid = process->source.proc_uid;
     memcpy(pub->host, meta->host, sizeof(pub->host));

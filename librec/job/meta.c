@@ -52,6 +52,7 @@ void job_meta_parse(const char *text, struct job_meta *meta, char live[REC_LIVE_
     }
     const char *fate = json_string_value(json_object_get(root, "fate"));
     meta->vanished = fate && strcmp(fate, "vanished") == 0;
+    meta->saw_live = meta->recovered || json_is_true(json_object_get(root, "saw_live"));
     meta->proc_uid = take_hex(root, "proc_uid");
     meta->start_ns = (uint64_t)number_or(root, "start_ns", INT64_MAX, 0);
     meta->start_ticks = (uint64_t)number_or(root, "start_ticks", INT64_MAX, 0);

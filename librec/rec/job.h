@@ -77,6 +77,7 @@ struct rec_process {
     bool damaged;         /* something in the file was unreadable */
     bool torn_tail;
     bool has_file, has_live;
+    bool saw_live; /* has_live, or its files hold what the region held: the end is known to 250 ms */
     const char *path;      /* of the first part, or of the live region */
     const char *live_path; /* of the live region; NULL = none found */
 

@@ -1,0 +1,724 @@
+#include "execute.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE  UINT32_MAX
+#define NEVER UINT64_MAX
+
+/* Room for one more in an array. */
+#define GROW(array, count, capacity)                                                                         \
+    do {                                                                                                     \
+        if ((count) == (capacity)) {                                                                         \
+            (capacity) = (capacity) ? (capacity)*2 : 64;                                                     \
+            (array) = realloc((array), (capacity) * sizeof *(array));                                        \
+            if (!(array))                                                                                    \
+                abort();                                                                                     \
+        }                                                                                                    \
+    } while (0)
+
+/* Where members meet: a collective, a message, a creation, a graph, a finalize. */
+struct meeting {
+    int needed, posted, active;
+    struct act first;
+    bool fits, done, scheduled;
+    uint32_t parts; /* list of (op) through op.next */
+};
+
+/* A call's work on the device. */
+struct op {
+    int rank;
+    uint32_t part, meeting, next;
+    uint32_t delivers; /* of a send that ends by itself: where the message goes; NONE */
+    bool done;
+};
+
+/* One communicator's share of a launch. */
+struct part {
+    int rank;
+    uint32_t first_op, nops, left;
+    unsigned streams; /* bits */
+    int heads, wants;
+    bool active;
+};
+
+struct stream {
+    uint32_t *parts;
+    size_t count, capacity, head;
+    uint64_t launches, started, ended;
+    uint64_t *launch_of; /* by position in parts */
+    size_t launch_cap;
+};
+
+enum wait_kind { WAIT_NONE, WAIT_TIME, WAIT_MEETING, WAIT_SYNC, WAIT_QUEUE, WAIT_JOIN, WAIT_OVER };
+
+struct thread {
+    size_t pc;
+    enum wait_kind wait;
+    uint32_t meeting;
+    size_t call;                 /* the call it is inside */
+    size_t targets[STREAMS_MAX]; /* of a sync */
+    uint64_t ordinal;
+    uint32_t group, groups;
+    size_t group_first; /* first call of the open group */
+    int depth;
+    bool started;
+};
+
+struct host {
+    struct thread threads[LANES];
+    struct stream streams[STREAMS_MAX];
+    uint64_t seq[COMMS_MAX], data[COMMS_MAX], created[COMMS_MAX], graphs[COMMS_MAX];
+    uint64_t messages[COMMS_MAX][RANKS_MAX][2];
+    bool dead;
+};
+
+enum event_kind { EV_THREAD, EV_MEETING };
+struct event {
+    uint64_t at, order;
+    enum event_kind kind;
+    uint32_t a, b;
+};
+
+struct machine {
+    const struct plan *plan;
+    struct run *run;
+    struct rng rng;
+    struct host *hosts;
+    uint64_t now, order;
+    struct event *heap;
+    size_t nheap, heap_cap;
+    struct meeting *meetings;
+    size_t nmeetings, meetings_cap;
+    struct op *ops;
+    size_t nops, ops_cap;
+    struct part *parts;
+    size_t nparts, parts_cap;
+    uint64_t *keys; /* hash of meetings */
+    uint32_t *values;
+    size_t map_size, map_used;
+};
+
+/* ---- events ---- */
+
+static bool earlier(const struct event *a, const struct event *b)
+{
+    return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+static void schedule(struct machine *m, uint64_t at, enum event_kind kind, uint32_t a, uint32_t b)
+{
+    GROW(m->heap, m->nheap, m->heap_cap);
+    size_t i = m->nheap++;
+    struct event event = {at, m->order++, kind, a, b};
+    for (; i && earlier(&event, &m->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        m->heap[i] = m->heap[(i - 1) / 2];
+    m->heap[i] = event;
+}
+
+static struct event next_event(struct machine *m)
+{
+    struct event top = m->heap[0], last = m->heap[--m->nheap];
+    size_t i = 0;
+    for (size_t child; (child = 2 * i + 1) < m->nheap; i = child) {
+        if (child + 1 < m->nheap && earlier(&m->heap[child + 1], &m->heap[child]))
+            child++;
+        if (!earlier(&m->heap[child], &last))
+            break;
+        m->heap[i] = m->heap[child];
+    }
+    m->heap[i] = last;
+    return top;
+}
+
+static void wake(struct machine *m, int rank, int lane, uint64_t after)
+{
+    m->hosts[rank].threads[lane].wait = WAIT_TIME;
+    schedule(m, m->now + after, EV_THREAD, (uint32_t)rank, (uint32_t)lane);
+}
+
+/* ---- meetings ---- */
+
+static uint32_t *map_at(struct machine *m, uint64_t key)
+{
+    if (m->map_used * 2 >= m->map_size) {
+        size_t old = m->map_size;
+        uint64_t *keys = m->keys;
+        uint32_t *values = m->values;
+        m->map_size = old ? old * 2 : 1024;
+        m->map_used = 0;
+        m->keys = calloc(m->map_size, sizeof *m->keys);
+        m->values = calloc(m->map_size, sizeof *m->values);
+        if (!m->keys || !m->values)
+            abort();
+        for (size_t i = 0; i < old; i++)
+            if (keys[i])
+                *map_at(m, keys[i]) = values[i];
+        free(keys);
+        free(values);
+    }
+    size_t i = key & (m->map_size - 1);
+    while (m->keys[i] && m->keys[i] != key)
+        i = (i + 1) & (m->map_size - 1);
+    if (!m->keys[i]) {
+        m->keys[i] = key;
+        m->values[i] = NONE;
+        m->map_used++;
+    }
+    return &m->values[i];
+}
+
+static uint64_t bytes_of(const struct act *act)
+{
+    return act->count * rec_dtype_size(act->dtype);
+}
+
+static bool fits(const struct act *a, const struct act *b)
+{
+    if ((rec_kind_flags(a->kind) & REC_KF_P2P) && a->what == ACT_CALL)
+        return bytes_of(a) == bytes_of(b);
+    if (a->kind != b->kind)
+        return false;
+    return !(rec_kind_flags(a->kind) & REC_KF_DATA) || bytes_of(a) == bytes_of(b);
+}
+
+/* classes: 1 data, 2 creation, 3 graph, 4 finalize, 5 messages */
+static uint32_t meet(struct machine *m, int class_id, const struct act *act, uint64_t number, int src,
+                     int dst, int needed)
+{
+    uint64_t key = rec_mix64(rec_mix64(number * 8 + (uint64_t)class_id) ^
+                             ((uint64_t)act->comm << 20 | (uint64_t)(src + 1) << 10 | (uint64_t)(dst + 1))) |
+                   1;
+    uint32_t *at = map_at(m, key);
+    if (*at == NONE) {
+        *at = (uint32_t)m->nmeetings;
+        GROW(m->meetings, m->nmeetings, m->meetings_cap);
+        m->meetings[m->nmeetings++] =
+            (struct meeting){.needed = needed, .first = *act, .fits = true, .parts = NONE};
+    }
+    struct meeting *meeting = &m->meetings[*at];
+    meeting->posted++;
+    meeting->fits = meeting->fits && fits(&meeting->first, act);
+    return *at;
+}
+
+static void try_meeting(struct machine *m, uint32_t index)
+{
+    struct meeting *meeting = &m->meetings[index];
+    if (meeting->scheduled || !meeting->fits || meeting->active < meeting->needed)
+        return;
+    meeting->scheduled = true;
+    uint64_t duration = 10 * US + bytes_of(&meeting->first) / 16 + rng_in(&m->rng, 0, 40 * US);
+    if (meeting->first.what == ACT_CALL && (rec_kind_flags(meeting->first.kind) & REC_KF_CREATE))
+        duration += 2 * MS;
+    schedule(m, m->now + duration, EV_MEETING, index, 0);
+}
+
+/* ---- streams ---- */
+
+static void note_marks(struct machine *m, int rank, int stream)
+{
+    struct stream *s = &m->hosts[rank].streams[stream];
+    uint64_t ended = s->head ? s->launch_of[s->head - 1] : 0;
+    uint64_t started = s->head < s->count ? s->launch_of[s->head] : ended;
+    if (s->head < s->count && started == ended)
+        ended--; /* another communicator's part of the same launch is still to come */
+    if (started == s->started && ended == s->ended)
+        return;
+    s->started = started;
+    s->ended = ended;
+    struct rank_run *run = &m->run->ranks[rank];
+    GROW(run->marks, run->nmarks, run->marks_cap);
+    run->marks[run->nmarks++] = (struct mark){m->now, stream, started, ended};
+}
+
+static void activate(struct machine *m, uint32_t index)
+{
+    struct part *part = &m->parts[index];
+    if (part->active || m->hosts[part->rank].dead)
+        return;
+    part->active = true;
+    uint32_t first = part->first_op, last = first + part->nops;
+    for (uint32_t i = first; i < last; i++) {
+        const struct op *op = &m->ops[i];
+        m->meetings[op->meeting].active++;
+        try_meeting(m, op->meeting);
+        if (op->delivers != NONE) {
+            m->meetings[op->delivers].active++;
+            try_meeting(m, op->delivers);
+        }
+    }
+}
+
+static void check_head(struct machine *m, int rank, int stream)
+{
+    struct stream *s = &m->hosts[rank].streams[stream];
+    if (s->head >= s->count)
+        return;
+    uint32_t part = s->parts[s->head];
+    if (++m->parts[part].heads == m->parts[part].wants)
+        activate(m, part);
+}
+
+static void poll_rank(struct machine *m, int rank);
+
+static void finish_part(struct machine *m, uint32_t index)
+{
+    struct part *part = &m->parts[index];
+    int rank = part->rank;
+    unsigned streams = part->streams;
+    for (int s = 0; s < STREAMS_MAX; s++)
+        if (streams & 1u << s) {
+            m->hosts[rank].streams[s].head++;
+            note_marks(m, rank, s);
+        }
+    for (int s = 0; s < STREAMS_MAX; s++)
+        if (streams & 1u << s)
+            check_head(m, rank, s);
+    poll_rank(m, rank);
+}
+
+static void finish_op(struct machine *m, uint32_t index)
+{
+    struct op *op = &m->ops[index];
+    if (op->done || m->hosts[op->rank].dead)
+        return;
+    op->done = true;
+    if (op->part != NONE && --m->parts[op->part].left == 0)
+        finish_part(m, op->part);
+}
+
+static void end_meeting(struct machine *m, uint32_t index)
+{
+    m->meetings[index].done = true;
+    for (uint32_t i = m->meetings[index].parts; i != NONE; i = m->ops[i].next)
+        finish_op(m, i);
+    for (int r = 0; r < m->plan->nranks; r++)
+        poll_rank(m, r);
+}
+
+/* ---- calls ---- */
+
+static uint64_t host_time(struct machine *m)
+{
+    return rng_in(&m->rng, 3 * US, 30 * US);
+}
+
+static struct call *call_of(struct machine *m, int rank, size_t index)
+{
+    return &m->run->ranks[rank].calls[index];
+}
+
+static size_t new_call(struct machine *m, int rank, int lane, const struct act *act)
+{
+    struct rank_run *run = &m->run->ranks[rank];
+    struct host *host = &m->hosts[rank];
+    struct thread *t = &host->threads[lane];
+    GROW(run->calls, run->ncalls, run->calls_cap);
+    struct call *call = &run->calls[run->ncalls];
+    *call = (struct call){.act = *act, .lane = lane, .ordinal = t->ordinal++, .enter = m->now, .exit = NEVER};
+    call->group = t->depth || act->what == ACT_GROUP_END ? t->group : 0;
+    unsigned flags = act->what == ACT_CALL ? rec_kind_flags(act->kind) : 0;
+    if (flags & REC_KF_SEQ)
+        call->seq = host->seq[act->comm]++;
+    else if (flags & REC_KF_P2P)
+        call->seq = host->messages[act->comm][act->peer][act->kind == REC_SEND]++;
+    else if (act->comm >= 0)
+        call->seq = host->seq[act->comm];
+    return run->ncalls++;
+}
+
+/* The op of a call; its number among the data ops is taken where the call is made. */
+static uint32_t post(struct machine *m, int rank, const struct call *call, uint32_t part)
+{
+    const struct act *act = &call->act;
+    struct host *host = &m->hosts[rank];
+    const struct plan_comm *comm = &m->plan->comms[act->comm];
+    uint32_t meeting, delivers = NONE;
+    if (act->what == ACT_GRAPH) {
+        meeting = meet(m, 3, act, host->graphs[act->comm]++, -1, -1, comm->nmembers);
+    } else if (rec_kind_flags(act->kind) & REC_KF_P2P) {
+        int self = plan_place(comm, rank);
+        bool send = act->kind == REC_SEND;
+        bool eager = send && bytes_of(act) < m->plan->eager_bytes;
+        meeting = meet(m, 5, act, call->seq, send ? self : act->peer, send ? act->peer : self, 2);
+        if (eager) {
+            /* The buffer takes it: the other side finds it there whenever it comes. */
+            delivers = meeting;
+            meeting = meet(m, 6, act, call->seq, self, act->peer, 1);
+        }
+    } else {
+        meeting = meet(m, 1, act, host->data[act->comm]++, -1, -1, comm->nmembers);
+    }
+    GROW(m->ops, m->nops, m->ops_cap);
+    m->ops[m->nops] = (struct op){rank, part, meeting, m->meetings[meeting].parts, delivers, false};
+    m->meetings[meeting].parts = (uint32_t)m->nops;
+    return (uint32_t)m->nops++;
+}
+
+static bool launches(const struct call *call)
+{
+    const struct act *act = &call->act;
+    return act->what == ACT_GRAPH || (act->what == ACT_CALL && (rec_kind_flags(act->kind) & REC_KF_STREAM) &&
+                                      act->count && !act->captured);
+}
+
+static void push_part(struct machine *m, int rank, uint32_t part, const uint64_t *launch)
+{
+    for (int s = 0; s < STREAMS_MAX; s++) {
+        if (!(m->parts[part].streams & 1u << s))
+            continue;
+        struct stream *stream = &m->hosts[rank].streams[s];
+        GROW(stream->launch_of, stream->count, stream->launch_cap);
+        GROW(stream->parts, stream->count, stream->capacity);
+        stream->launch_of[stream->count] = launch[s];
+        stream->parts[stream->count++] = part;
+        note_marks(m, rank, s);
+    }
+    for (int s = 0; s < STREAMS_MAX; s++)
+        if (m->parts[part].streams & 1u << s &&
+            m->hosts[rank].streams[s].head + 1 == m->hosts[rank].streams[s].count)
+            check_head(m, rank, s);
+}
+
+/* Calls first … last-1 of one thread as one launch, communicator by communicator. */
+static void launch(struct machine *m, int rank, int lane, size_t first, size_t last)
+{
+    uint64_t number[STREAMS_MAX] = {0};
+    for (size_t i = first; i < last; i++) {
+        struct call *call = call_of(m, rank, i);
+        if (call->lane != lane || !launches(call))
+            continue;
+        struct stream *stream = &m->hosts[rank].streams[call->act.stream];
+        if (!number[call->act.stream])
+            number[call->act.stream] = ++stream->launches;
+        call->launch = number[call->act.stream];
+    }
+    for (int comm = 0; comm < m->plan->ncomms; comm++) {
+        uint32_t part = NONE;
+        for (size_t i = first; i < last; i++) {
+            struct call *call = call_of(m, rank, i);
+            if (call->lane != lane || call->act.comm != comm || !launches(call))
+                continue;
+            if (part == NONE) {
+                GROW(m->parts, m->nparts, m->parts_cap);
+                part = (uint32_t)m->nparts++;
+                m->parts[part] = (struct part){.rank = rank, .first_op = (uint32_t)m->nops};
+            }
+            post(m, rank, call, part);
+            struct part *p = &m->parts[part];
+            p->nops++;
+            p->left++;
+            if (!(p->streams & 1u << call->act.stream)) {
+                p->streams |= 1u << call->act.stream;
+                p->wants++;
+            }
+        }
+        if (part != NONE)
+            push_part(m, rank, part, number);
+    }
+}
+
+static bool queue_full(const struct machine *m, int rank, size_t first, size_t last)
+{
+    for (size_t i = first; i < last; i++) {
+        const struct call *c = &m->run->ranks[rank].calls[i];
+        if (!launches(c))
+            continue;
+        const struct stream *s = &m->hosts[rank].streams[c->act.stream];
+        if (s->count - s->head >= (size_t)m->plan->queue_bound)
+            return true;
+    }
+    return false;
+}
+
+/* Launches what the thread's current call launches, or leaves it waiting for room. */
+static void launch_call(struct machine *m, int rank, int lane)
+{
+    struct thread *t = &m->hosts[rank].threads[lane];
+    size_t index = t->call;
+    bool group = call_of(m, rank, index)->act.what == ACT_GROUP_END;
+    size_t first = group ? t->group_first : index, last = index + 1;
+    if (queue_full(m, rank, first, last)) {
+        t->wait = WAIT_QUEUE;
+        return;
+    }
+    uint64_t took = host_time(m);
+    t->wait = WAIT_TIME;
+    launch(m, rank, lane, first, last);
+    call_of(m, rank, index)->exit = m->now + took;
+    wake(m, rank, lane, took);
+}
+
+/* What it had begun and what has not come together yet never will. */
+static void withdraw(struct machine *m, int rank)
+{
+    for (uint32_t i = 0; i < m->nops; i++)
+        if (m->ops[i].rank == rank && !m->ops[i].done && m->parts[m->ops[i].part].active)
+            m->meetings[m->ops[i].meeting].active--;
+    for (int l = 0; l < LANES; l++) {
+        const struct thread *t = &m->hosts[rank].threads[l];
+        if (t->wait == WAIT_MEETING && t->meeting != NONE)
+            m->meetings[t->meeting].active--;
+    }
+}
+
+static void end_process(struct machine *m, int rank, bool exited, int status)
+{
+    struct rank_run *run = &m->run->ranks[rank];
+    withdraw(m, rank);
+    m->hosts[rank].dead = true;
+    run->end = m->now;
+    run->exited = exited;
+    run->status = status;
+    for (int l = 0; l < LANES; l++)
+        m->hosts[rank].threads[l].wait = WAIT_OVER;
+}
+
+static void start_create(struct machine *m, int rank, int lane, size_t index)
+{
+    struct thread *t = &m->hosts[rank].threads[lane];
+    const struct act *act = &call_of(m, rank, index)->act;
+    t->call = index;
+    t->meeting =
+        meet(m, 2, act, m->hosts[rank].created[act->comm]++, -1, -1, m->plan->comms[act->comm].nmembers);
+    t->wait = WAIT_MEETING;
+    m->meetings[t->meeting].active++;
+    try_meeting(m, t->meeting);
+}
+
+/* Ops of this communicator that are not done on this rank. */
+static bool outstanding(const struct machine *m, int rank, int comm)
+{
+    const struct host *host = &m->hosts[rank];
+    for (int s = 0; s < STREAMS_MAX; s++)
+        for (size_t i = host->streams[s].head; i < host->streams[s].count; i++)
+            if (m->meetings[m->ops[m->parts[host->streams[s].parts[i]].first_op].meeting].first.comm == comm)
+                return true;
+    return false;
+}
+
+static void start_teardown(struct machine *m, int rank, int lane, size_t index)
+{
+    struct thread *t = &m->hosts[rank].threads[lane];
+    const struct act act = call_of(m, rank, index)->act;
+    t->call = index;
+    if (act.kind == REC_COMM_ABORT) {
+        call_of(m, rank, index)->exit = m->now + MS;
+        wake(m, rank, lane, MS);
+        return;
+    }
+    t->meeting = NONE;
+    if (act.kind == REC_COMM_FINALIZE && m->plan->destroy_waits) {
+        t->meeting = meet(m, 4, &act, 0, -1, -1, m->plan->comms[act.comm].nmembers);
+        m->meetings[t->meeting].active++;
+        try_meeting(m, t->meeting);
+    }
+    t->wait = WAIT_MEETING;
+    poll_rank(m, rank);
+}
+
+static void start_sync(struct machine *m, int rank, int lane)
+{
+    struct host *host = &m->hosts[rank];
+    for (int s = 0; s < STREAMS_MAX; s++)
+        host->threads[lane].targets[s] = s / 4 == lane ? host->streams[s].count : 0;
+    host->threads[lane].wait = WAIT_SYNC;
+    poll_rank(m, rank);
+}
+
+static void do_call(struct machine *m, int rank, int lane, const struct act *act)
+{
+    struct thread *t = &m->hosts[rank].threads[lane];
+    size_t index = new_call(m, rank, lane, act);
+    unsigned flags = rec_kind_flags(act->kind);
+    if (act->what == ACT_CALL && (flags & REC_KF_CREATE)) {
+        start_create(m, rank, lane, index);
+    } else if (act->what == ACT_CALL && (flags & REC_KF_TEARDOWN)) {
+        start_teardown(m, rank, lane, index);
+    } else if (t->depth) {
+        uint64_t took = host_time(m) / 8;
+        call_of(m, rank, index)->exit = m->now + took;
+        wake(m, rank, lane, took);
+    } else {
+        t->call = index;
+        launch_call(m, rank, lane);
+    }
+}
+
+static void start_group(struct machine *m, int rank, int lane)
+{
+    struct thread *t = &m->hosts[rank].threads[lane];
+    if (!t->depth++) {
+        t->group = ++t->groups;
+        t->group_first = m->run->ranks[rank].ncalls;
+    }
+    wake(m, rank, lane, US);
+}
+
+static void end_group(struct machine *m, int rank, int lane, const struct act *act)
+{
+    struct thread *t = &m->hosts[rank].threads[lane];
+    t->depth--;
+    t->call = new_call(m, rank, lane, act);
+    launch_call(m, rank, lane);
+}
+
+static void step(struct machine *m, int rank, int lane)
+{
+    struct host *host = &m->hosts[rank];
+    struct thread *t = &host->threads[lane];
+    const struct lane *program = &m->plan->lanes[rank][lane];
+    if (host->dead)
+        return;
+    if (t->pc >= program->count) {
+        t->wait = WAIT_OVER;
+        poll_rank(m, rank);
+        return;
+    }
+    const struct act *act = &program->acts[t->pc++];
+    switch (act->what) {
+    case ACT_CALL:
+    case ACT_GRAPH:
+        do_call(m, rank, lane, act);
+        break;
+    case ACT_GROUP_START:
+        start_group(m, rank, lane);
+        break;
+    case ACT_GROUP_END:
+        end_group(m, rank, lane, act);
+        break;
+    case ACT_SYNC:
+        start_sync(m, rank, lane);
+        break;
+    case ACT_COMPUTE:
+        wake(m, rank, lane, act->ns + rng_in(&m->rng, 0, act->ns / 4));
+        break;
+    case ACT_SPAWN:
+        if (!host->threads[1].started)
+            wake(m, rank, 1, 50 * US);
+        host->threads[1].started = true;
+        wake(m, rank, lane, 20 * US);
+        break;
+    case ACT_JOIN:
+        t->wait = WAIT_JOIN;
+        poll_rank(m, rank);
+        break;
+    case ACT_KILL:
+        end_process(m, rank, false, 0);
+        break;
+    case ACT_EXIT:
+        end_process(m, rank, true, (int)act->count);
+        break;
+    default: /* asleep for ever */
+        t->wait = WAIT_NONE;
+        break;
+    }
+}
+
+/* ---- who can go on? ---- */
+
+static bool synced(const struct host *host, const struct thread *t)
+{
+    for (int s = 0; s < STREAMS_MAX; s++)
+        if (host->streams[s].head < t->targets[s])
+            return false;
+    return true;
+}
+
+static void poll_meeting(struct machine *m, int rank, int lane)
+{
+    struct thread *t = &m->hosts[rank].threads[lane];
+    const struct act *act = &call_of(m, rank, t->call)->act;
+    if (t->meeting != NONE && !m->meetings[t->meeting].done)
+        return;
+    if ((rec_kind_flags(act->kind) & REC_KF_TEARDOWN) && outstanding(m, rank, act->comm))
+        return;
+    int made = act->kind == REC_COMM_SPLIT                 ? act->child
+               : rec_kind_flags(act->kind) & REC_KF_CREATE ? act->comm
+                                                           : -1;
+    uint64_t took = rng_in(&m->rng, 20 * US, 200 * US);
+    call_of(m, rank, t->call)->exit = m->now + took;
+    if (made >= 0) {
+        m->run->ranks[rank].made[made] = m->now + took;
+        if (act->kind == REC_COMM_SPLIT)
+            m->hosts[rank].seq[made] = 1;
+    }
+    wake(m, rank, lane, took);
+}
+
+static void poll_rank(struct machine *m, int rank)
+{
+    struct host *host = &m->hosts[rank];
+    for (int lane = 0; lane < LANES && !host->dead; lane++) {
+        struct thread *t = &host->threads[lane];
+        if (t->wait == WAIT_MEETING)
+            poll_meeting(m, rank, lane);
+        else if (t->wait == WAIT_SYNC && synced(host, t))
+            wake(m, rank, lane, 10 * US);
+        else if (t->wait == WAIT_QUEUE)
+            launch_call(m, rank, lane);
+        else if (t->wait == WAIT_JOIN && (!host->threads[1].started || host->threads[1].wait == WAIT_OVER))
+            wake(m, rank, lane, 10 * US);
+    }
+}
+
+static void begin(struct machine *m)
+{
+    for (int r = 0; r < m->plan->nranks; r++) {
+        m->run->ranks[r].end = NEVER;
+        for (int c = 0; c < COMMS_MAX; c++)
+            m->run->ranks[r].made[c] = NEVER;
+        m->now = rng_in(&m->rng, 0, 300 * MS);
+        wake(m, r, 0, 0);
+    }
+}
+
+static void finish(struct machine *m)
+{
+    for (int r = 0; r < m->plan->nranks; r++) {
+        m->run->stuck = m->run->stuck || !m->hosts[r].dead;
+        for (int s = 0; s < STREAMS_MAX; s++) {
+            free(m->hosts[r].streams[s].parts);
+            free(m->hosts[r].streams[s].launch_of);
+        }
+    }
+    free(m->hosts);
+    free(m->heap);
+    free(m->meetings);
+    free(m->ops);
+    free(m->parts);
+    free(m->keys);
+    free(m->values);
+}
+
+void run_plan(const struct plan *plan, uint64_t seed, uint64_t until, struct run *run)
+{
+    *run = (struct run){0};
+    struct machine m = {.plan = plan, .run = run, .rng = {seed}};
+    m.hosts = calloc((size_t)plan->nranks, sizeof *m.hosts);
+    if (!m.hosts)
+        abort();
+    begin(&m);
+    while (m.nheap) {
+        struct event event = next_event(&m);
+        if (event.at > until) {
+            run->was_stopped = true;
+            break;
+        }
+        m.now = run->last = event.at;
+        if (event.kind == EV_THREAD)
+            step(&m, (int)event.a, (int)event.b);
+        else
+            end_meeting(&m, event.a);
+    }
+    finish(&m);
+}
+
+void run_free(struct run *run)
+{
+    for (int r = 0; r < RANKS_MAX; r++) {
+        free(run->ranks[r].calls);
+        free(run->ranks[r].marks);
+    }
+}

@@ -1,0 +1,122 @@
+/*
+ * A made-up job: what every thread of every rank does, in order. Legal by construction: steps
+ * are appended to all their participants one after the other, so one global order exists that
+ * every rank follows, and no member of a communicator ever issues something else than the rest.
+ */
+#ifndef PLAN_H
+#define PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rec/model.h"
+
+#define RANKS_MAX   24
+#define COMMS_MAX   64
+#define LANES       2 /* threads of a rank */
+#define STREAMS_MAX 8
+#define US          UINT64_C(1000)
+#define MS          UINT64_C(1000000)
+#define SEC         UINT64_C(1000000000)
+
+/* splitmix64 */
+struct rng {
+    uint64_t state;
+};
+uint64_t rng_next(struct rng *rng);
+/* low … high, both included */
+uint64_t rng_in(struct rng *rng, uint64_t low, uint64_t high);
+bool rng_chance(struct rng *rng, unsigned percent);
+
+enum act_kind {
+    ACT_CALL, /* a call on a communicator */
+    ACT_GROUP_START,
+    ACT_GROUP_END,
+    ACT_SYNC,    /* the host waits for the streams of its thread */
+    ACT_COMPUTE, /* ns outside NCCL */
+    ACT_GRAPH,   /* launches what was captured */
+    ACT_SPAWN,   /* the second thread begins */
+    ACT_JOIN,
+    ACT_SLEEP, /* for ever */
+    ACT_KILL,
+    ACT_EXIT, /* with status count */
+};
+
+struct act {
+    uint8_t what; /* enum act_kind */
+    uint8_t kind; /* enum rec_kind */
+    uint8_t dtype, redop;
+    bool captured;
+    int16_t comm, stream;
+    int16_t child; /* made by a split; -1 */
+    int32_t peer;
+    uint64_t count;
+    uint64_t ns;
+};
+
+struct lane {
+    struct act *acts;
+    size_t count, capacity;
+};
+
+struct plan_comm {
+    unsigned made_by;
+    int parent; /* -1 */
+    int color;
+    int lane;
+    int members[RANKS_MAX], nmembers;
+};
+
+struct plan {
+    int nranks, ncomms, nhosts;
+    struct plan_comm comms[COMMS_MAX];
+    struct lane lanes[RANKS_MAX][LANES];
+    bool marks;           /* the GPU's progress is recorded */
+    bool destroy_waits;   /* finalize is a barrier */
+    uint64_t eager_bytes; /* smaller sends complete by themselves */
+    int queue_bound;      /* launches that a stream holds before the host blocks */
+    uint64_t body_start;  /* acts of rank 0 before the loop, to plant behind */
+    size_t first_act[RANKS_MAX][LANES];
+    size_t last_act[RANKS_MAX][LANES]; /* end of the loop */
+};
+
+void plan_make(struct plan *plan, struct rng *rng, int max_ranks);
+void plan_free(struct plan *plan);
+void plan_add(struct plan *plan, int rank, int lane, const struct act *act);
+void plan_insert(struct plan *plan, int rank, int lane, size_t at, const struct act *act);
+void plan_remove(struct plan *plan, int rank, int lane, size_t at);
+/* Comm rank of a rank; -1 = no member. */
+int plan_place(const struct plan_comm *comm, int rank);
+
+/* One thing that one rank does wrong. */
+enum fault_kind {
+    FAULT_NONE,
+    FAULT_SKIP,
+    FAULT_EXTRA,
+    FAULT_COUNT,
+    FAULT_FIELD, /* redop, root or dtype */
+    FAULT_OTHER, /* another collective */
+    FAULT_SWAP,  /* two calls in the wrong order */
+    FAULT_SLEEP,
+    FAULT_KILL,
+    FAULT_EXIT,
+    FAULT_NO_SPLIT, /* absent at the creation of a communicator, and never uses it */
+    FAULT_TEARDOWN, /* destroys a communicator too early */
+    FAULT_KINDS
+};
+const char *fault_name(enum fault_kind kind);
+
+struct fault {
+    enum fault_kind kind;
+    int rank, lane;
+    size_t at;
+    struct act act;     /* the call concerned, as it should have been */
+    struct act other;   /* of a swap */
+    bool pair, between; /* concerns one against one; concerns two communicators */
+    char told[160];
+};
+/* False when the plan offers no place for such a fault. */
+bool fault_plant(struct plan *plan, struct rng *rng, enum fault_kind kind, struct fault *fault);
+
+#endif

@@ -1,0 +1,317 @@
+#include "record.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "rec/live.h"
+#include "rec/writer.h"
+
+#define DRAIN_NS     (250 * MS)
+#define HEARTBEAT_NS (2 * SEC)
+#define BATCH        256
+
+struct recorder {
+    const struct plan *plan;
+    const struct run *run;
+    const struct rank_run *mine;
+    int rank;
+    uint64_t skew, last; /* the end of the process */
+    struct rec_writer *writer;
+    size_t entered;        /* calls counted so far */
+    size_t written[LANES]; /* calls looked at, by thread */
+    uint64_t seq[COMMS_MAX], p2p[COMMS_MAX], lost[COMMS_MAX];
+    bool changed[COMMS_MAX];
+    uint32_t state[COMMS_MAX];
+    size_t marks;
+    struct mark mark[STREAMS_MAX];
+    uint64_t open_key;
+    uint64_t drop_from[4], drop_to[4], keep_from; /* calls by index: bursts lost, first one kept */
+};
+
+int host_of(const struct plan *plan, int rank)
+{
+    return rank * plan->nhosts / plan->nranks;
+}
+
+static uint64_t wall(const struct recorder *r, uint64_t t)
+{
+    return ORIGIN + r->skew + t;
+}
+
+/* ---- definitions ---- */
+
+static void define_comm(struct recorder *r, int comm, uint32_t state, uint64_t at)
+{
+    const struct plan_comm *c = &r->plan->comms[comm];
+    struct rec_comm_def def = {.id = (uint32_t)comm,
+                               .state = state,
+                               .nranks = (uint32_t)c->nmembers,
+                               .rank = (uint32_t)plan_place(c, r->rank),
+                               .uid = 0xabc000 + (uint64_t)comm,
+                               .made_by = c->made_by,
+                               .color = c->parent < 0 ? -1 : c->color,
+                               .created_ns = wall(r, at)};
+    if (c->parent >= 0)
+        def.parent_uid = 0xabc000 + (uint64_t)c->parent;
+    snprintf(def.name, sizeof def.name, "c%d", comm);
+    rec_writer_comm(r->writer, &def);
+    r->state[comm] = state;
+    if (c->parent >= 0 && state == REC_LIVE_COMM_READY)
+        r->seq[comm] = r->seq[comm] ? r->seq[comm] : 1;
+    r->changed[comm] = true;
+}
+
+static void define_ready(struct recorder *r, uint64_t until)
+{
+    for (int c = 0; c < r->plan->ncomms; c++)
+        if (r->mine->made[c] <= until && r->state[c] < REC_LIVE_COMM_READY)
+            define_comm(r, c, REC_LIVE_COMM_READY, r->mine->made[c]);
+}
+
+static unsigned flags_of(const struct call *call)
+{
+    return call->act.what == ACT_CALL ? rec_kind_flags(call->act.kind) : 0;
+}
+
+static void enter(struct recorder *r, const struct call *call)
+{
+    unsigned flags = flags_of(call);
+    int comm = call->act.comm;
+    if (comm < 0)
+        return;
+    if (call->act.kind == REC_COMM_INIT_RANK_CONFIG)
+        define_comm(r, comm, REC_LIVE_COMM_CREATING, call->enter);
+    if (flags & REC_KF_SEQ)
+        r->seq[comm] = call->seq + 1;
+    r->p2p[comm] += (flags & REC_KF_P2P) != 0;
+    r->changed[comm] = true;
+}
+
+/* ---- ops ---- */
+
+static struct rec_op op_of(const struct recorder *r, const struct call *call, bool open)
+{
+    const struct act *act = &call->act;
+    unsigned kind = act->what == ACT_GROUP_END ? REC_GROUP_END
+                    : act->what == ACT_GRAPH   ? REC_GRAPH_LAUNCH
+                                               : act->kind;
+    bool stream = (rec_kind_flags(kind) & REC_KF_STREAM) != 0;
+    struct rec_op op = {.ordinal = call->ordinal,
+                        .enter_ns = wall(r, call->enter),
+                        .exit_ns = open ? 0 : wall(r, call->exit),
+                        .count = act->count,
+                        .seq = call->seq,
+                        .thread = (uint32_t)call->lane + 1,
+                        .comm = act->comm < 0 || act->what == ACT_GRAPH ? REC_ID_NONE : (uint32_t)act->comm,
+                        .stream = stream ? (uint32_t)act->stream : REC_ID_NONE,
+                        .group = call->group,
+                        .peer = act->peer,
+                        .kind = (uint8_t)kind,
+                        .dtype = rec_kind_flags(kind) & REC_KF_DATA ? act->dtype : REC_DTYPE_NONE,
+                        .redop = rec_kind_flags(kind) & REC_KF_REDOP ? act->redop : REC_REDOP_NONE,
+                        .result = open ? REC_RESULT_NONE : REC_RESULT_SUCCESS};
+    if (act->what == ACT_GROUP_END || act->what == ACT_GRAPH)
+        op.seq = 0;
+    if (r->plan->marks && act->what == ACT_CALL)
+        op.launch = call->launch;
+    op.flags = (uint16_t)((open ? REC_OF_OPEN : 0) | (act->captured ? REC_OF_CAPTURED : 0));
+    bool grouped = call->group && act->what != ACT_GROUP_END;
+    op.state = open || grouped ? REC_STATE_IN_CALL : stream ? REC_STATE_ENQUEUED : REC_STATE_COMPLETED;
+    return op;
+}
+
+static bool dropped(const struct recorder *r, size_t index)
+{
+    for (int i = 0; i < 4; i++)
+        if (index >= r->drop_from[i] && index < r->drop_to[i])
+            return true;
+    return false;
+}
+
+/* What has returned by then, thread by thread in order. */
+static void write_ops(struct recorder *r, uint64_t until)
+{
+    struct rec_op batch[BATCH];
+    for (int lane = 0; lane < LANES; lane++) {
+        size_t count = 0;
+        for (; r->written[lane] < r->entered; r->written[lane]++) {
+            size_t i = r->written[lane];
+            const struct call *call = &r->mine->calls[i];
+            if (call->lane != lane)
+                continue;
+            if (call->exit > until)
+                break;
+            bool rotated = i < r->keep_from;
+            if (rotated || dropped(r, i)) {
+                rec_writer_ops(r->writer, batch, count);
+                count = 0;
+                struct rec_loss loss = {.thread = (uint32_t)lane + 1,
+                                        .first_ordinal = call->ordinal,
+                                        .count = 1,
+                                        .why = rotated ? REC_LOSS_ROTATED : REC_LOSS_RING_FULL};
+                rec_writer_loss(r->writer, wall(r, until), &loss);
+                if (call->act.comm >= 0 && !rotated) {
+                    r->lost[call->act.comm]++;
+                    r->changed[call->act.comm] = true;
+                }
+                continue;
+            }
+            batch[count++] = op_of(r, call, false);
+            if (count == BATCH) {
+                rec_writer_ops(r->writer, batch, count);
+                count = 0;
+            }
+        }
+        rec_writer_ops(r->writer, batch, count);
+    }
+}
+
+static void write_open(struct recorder *r, uint64_t until)
+{
+    struct rec_op open[LANES];
+    size_t count = 0;
+    uint64_t key = 1;
+    for (int lane = 0; lane < LANES; lane++) {
+        for (size_t i = r->written[lane]; i < r->entered; i++) {
+            const struct call *call = &r->mine->calls[i];
+            if (call->lane != lane)
+                continue;
+            open[count++] = op_of(r, call, true);
+            key = rec_mix64(key ^ (call->ordinal * LANES + (uint64_t)lane + 7));
+            break;
+        }
+    }
+    if (key == r->open_key)
+        return;
+    rec_writer_open_ops(r->writer, wall(r, until), open, count);
+    r->open_key = key;
+}
+
+static void write_marks(struct recorder *r, uint64_t until)
+{
+    bool changed[STREAMS_MAX] = {0};
+    for (; r->marks < r->mine->nmarks && r->mine->marks[r->marks].at <= until; r->marks++) {
+        const struct mark *mark = &r->mine->marks[r->marks];
+        r->mark[mark->stream] = *mark;
+        changed[mark->stream] = true;
+    }
+    for (int s = 0; s < STREAMS_MAX && r->plan->marks; s++) {
+        struct rec_gpu gpu = {(uint32_t)s, r->mark[s].started, r->mark[s].ended, 0};
+        if (changed[s])
+            rec_writer_gpu(r->writer, wall(r, until), &gpu);
+    }
+}
+
+static void drain(struct recorder *r, uint64_t now, bool heartbeat)
+{
+    for (; r->entered < r->mine->ncalls && r->mine->calls[r->entered].enter <= now; r->entered++)
+        enter(r, &r->mine->calls[r->entered]);
+    define_ready(r, now);
+    write_ops(r, now);
+    write_open(r, now);
+    for (int c = 0; c < r->plan->ncomms; c++) {
+        struct rec_frontier frontier = {(uint32_t)c, r->seq[c], r->p2p[c], r->lost[c]};
+        if (r->changed[c] && r->state[c])
+            rec_writer_frontier(r->writer, wall(r, now), &frontier);
+        r->changed[c] = false;
+    }
+    write_marks(r, now);
+    if (heartbeat)
+        rec_writer_heartbeat(r->writer, wall(r, now));
+}
+
+/* ---- a file ---- */
+
+static bool open_file(struct recorder *r, const char *dir, char *path, size_t size)
+{
+    char meta[512], stem[32];
+    int n = snprintf(
+        meta, sizeof meta,
+        "{\"host\":\"node-%d\",\"boot_id\":\"boot-%d\",\"pid\":%d,\"proc_uid\":\"%016x\",\"rank\":%d,"
+        "\"world_size\":%d,\"start_ns\":%" PRIu64 ",\"job\":{\"source\":\"FREC_JOB_ID\",\"id\":\"made\"}}",
+        host_of(r->plan, r->rank), host_of(r->plan, r->rank), 1000 + r->rank, 1000 + r->rank, r->rank,
+        r->plan->nranks, wall(r, 0));
+    snprintf(stem, sizeof stem, "node-%d", 1000 + r->rank);
+    snprintf(path, size, "%s/%s.frec", dir, stem);
+    struct rec_error err;
+    if (rec_writer_open(r->writer, dir, stem, meta, (size_t)n, &err) != REC_OK)
+        return false;
+    for (uint32_t i = 0; i < LANES; i++)
+        rec_writer_thread(r->writer, &(struct rec_thread_def){.id = i + 1, .tid = 1000 + r->rank});
+    for (uint32_t s = 0; s < STREAMS_MAX; s++)
+        rec_writer_stream(r->writer, &(struct rec_stream_def){.id = s, .handle = s});
+    return true;
+}
+
+static void choose_losses(struct recorder *r, const struct losses *losses, struct rng *rng)
+{
+    size_t n = r->mine->ncalls;
+    for (int i = 0; losses->lost[r->rank] && n && i < 4; i++) {
+        r->drop_from[i] = rng_in(rng, 0, n - 1);
+        r->drop_to[i] = r->drop_from[i] + rng_in(rng, 1, n / 8 + 1);
+    }
+    if (losses->rotated[r->rank] && n)
+        r->keep_from = rng_in(rng, 0, n - 1);
+}
+
+static bool write_file(struct recorder *r, const struct recording *recording, struct rng *rng, char *path)
+{
+    bool killed = r->mine->end != UINT64_MAX && r->mine->end <= recording->end && !r->mine->exited;
+    bool exited = r->mine->end != UINT64_MAX && r->mine->end <= recording->end && r->mine->exited;
+    uint64_t jitter = rng_in(rng, 0, 40 * MS);
+    r->last = killed || exited ? r->mine->end : recording->end + jitter;
+    bool told = exited || (!killed && recording->terminated);
+    uint64_t first = r->mine->ncalls ? r->mine->calls[0].enter : 0, heartbeat = 0;
+    struct rec_error err;
+    for (uint64_t now = first + rng_in(rng, 1, 60) * MS; now < r->last; now += DRAIN_NS) {
+        bool due = now >= heartbeat;
+        if (due)
+            heartbeat = now + HEARTBEAT_NS;
+        drain(r, now, due);
+        if (rec_writer_flush(r->writer, &err) != REC_OK)
+            return false;
+    }
+    if (told) {
+        drain(r, r->last, false);
+        struct rec_end end = {.reason = exited ? REC_END_EXIT : REC_END_SIGNAL,
+                              .status = r->mine->status,
+                              .signal = exited ? 0 : 15};
+        rec_writer_end(r->writer, wall(r, r->last), &end);
+        if (rec_writer_close(r->writer, &err) != REC_OK)
+            return false;
+    } else {
+        rec_writer_abandon(r->writer);
+    }
+    const struct losses *losses = &recording->losses;
+    struct stat status;
+    if (losses->keep_percent[r->rank] && stat(path, &status) == 0 &&
+        truncate(path, status.st_size * losses->keep_percent[r->rank] / 100) != 0)
+        return false;
+    return !losses->no_trace[r->rank] || unlink(path) == 0;
+}
+
+bool record_run(const struct plan *plan, const struct run *run, const struct recording *recording,
+                uint64_t seed, const char *dir)
+{
+    struct rec_writer_config config = {.tick_ns = 64};
+    size_t bytes = (rec_writer_bytes(&config) + 63) / 64 * 64;
+    void *memory = aligned_alloc(64, bytes);
+    struct recorder *r = malloc(sizeof *r);
+    struct rng rng = {seed};
+    bool ok = memory && r;
+    for (int rank = 0; rank < plan->nranks && ok; rank++) {
+        char path[256];
+        *r = (struct recorder){.plan = plan, .run = run, .mine = &run->ranks[rank], .rank = rank};
+        r->skew = recording->losses.skew_ns[host_of(plan, rank)];
+        r->writer = rec_writer_init(memory, &config);
+        choose_losses(r, &recording->losses, &rng);
+        ok = open_file(r, dir, path, sizeof path) && write_file(r, recording, &rng, path);
+    }
+    free(r);
+    free(memory);
+    return ok;
+}

@@ -9,7 +9,7 @@ import pytest
 import harness
 from frec_reader import FrecReader
 
-NOT_SECRET = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "FREC_JOB_ID", "TORCHELASTIC_RUN_ID"}
+NOT_SECRET = {"live", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "FREC_JOB_ID", "TORCHELASTIC_RUN_ID"}
 LONG = "rank_of_the_moon"  # a name that cannot be there by chance
 
 SCRIPTS = {

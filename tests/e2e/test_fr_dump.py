@@ -30,7 +30,7 @@ FIELDS = {
     "op": str, "rank": int, "pid": int, "host": str, "comm": str, "comm_name": str, "comm_rank": int, "nranks": int,
     "seq": int, "count": int, "bytes": int, "datatype": str, "redop": str, "root": int, "peer": int, "color": int,
     "key": int, "group": int, "stream": str, "thread": int, "enter_ns": int, "exit_ns": int, "gpu_start_ns": int,
-    "gpu_end_ns": int, "result": str, "async_error": str, "state": str, "captured": bool,
+    "gpu_end_ns": int, "result": str, "async_error": str, "state": str, "captured": bool, "site": str,
 }
 
 
@@ -73,7 +73,7 @@ def test_json_fields(recording):
         assert (gather["comm_name"], gather["nranks"], gather["comm_rank"], gather["seq"]) == ("half", 2, rank // 2, 1)
         grouped = [c for c in mine if c["op"] == "AllReduce" and "group" in c]
         assert len(grouped) == 2 and len({c["group"] for c in grouped}) == 1
-        assert {c["state"] for c in grouped} == {"enqueued"}, "a group that ended was launched"
+        assert {c["state"] for c in grouped} <= {"enqueued", "completed"}, "a group that ended was launched"
         assert [c["count"] for c in find(mine, "GroupEnd")] == [2]
         assert len(find(mine, "CommDestroy")) == 2
     assert len({c["comm"] for c in find(calls, "AllReduce", comm_name="world")}) == 1
@@ -120,7 +120,7 @@ def test_table(recording):
     for rank, line in enumerate(headers):
         assert re.fullmatch(rf"rank {rank} of 4, pid \d+ on \S+, fr-script, NCCL \d+\.\d+\.\d+", line)
     assert sum("exited with status 0" in line for line in lines) == 4
-    assert re.search(r"^[\d:.]{15} AllReduce +world +2 +1024 f32  sum +\S+ enqueued$", done.stdout, re.M)
+    assert re.search(r"^[\d:.]{15} AllReduce +world +2 +1024 f32  sum +\S+ (enqueued|completed)$", done.stdout, re.M)
     assert all(len(line) <= 100 for line in lines)
 
 
@@ -218,6 +218,19 @@ def test_recover():
         done = harness.tool(harness.FR_DUMP, "--recover", *live, recording.traces)
         assert (done.returncode, done.stdout) == (
             0, "nothing to recover: no live region belongs to these traces\n")
+
+
+def test_recovery_keeps_the_verdict():
+    """That a process is dead is as sure afterwards as the live region made it."""
+    with harness.Recording() as recording:
+        recording.run_script(4, "init world\nrepeat 20 { allreduce world 64 f32 sum; sync }\nrank 0: kill 9\n"
+                                "allreduce world 64 f32 sum\nsync\n", timeout=5)
+        live = ["--live-dir", recording.live]
+        before = recording.analyze(*live)[1]["verdict"]
+        assert harness.tool(harness.FR_DUMP, "--recover", *live, recording.traces).returncode == 0
+        after = recording.analyze("--no-live")[1]["verdict"]
+        assert (before["type"], before["confidence"], before["culprit_ranks"]) == ("process_dead", "certain", [0])
+        assert after == {**before, "evidence": after["evidence"]}
 
 
 def test_everything_is_documented():

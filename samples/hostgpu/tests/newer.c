@@ -47,7 +47,7 @@ static void grow(const struct rank_context *context)
 {
     const struct exchange *exchange = context->argument;
     int n = context->nranks, me = context->rank, rank, count;
-    ncclComm_t old = NULL, half = NULL, grown;
+    ncclComm_t old = NULL, half = NULL, grown, none;
     ncclUniqueId id;
     if (me < 2) {
         CHECK_NCCL(ncclCommInitRank(&old, 2, exchange->id, me));
@@ -68,12 +68,14 @@ static void grow(const struct rank_context *context)
     CHECK(sum_of_one(grown, 1) == n);
     if (old) {
         CHECK(sum_of_one(old, 1) == 2);
-        CHECK(ncclCommGrow(old, 2, NULL, -1, &half, NULL) == ncclInvalidArgument);
+        CHECK(ncclCommGrow(old, 2, NULL, -1, &none, NULL) == ncclInvalidArgument);
         memset(&id, 7, sizeof id);
-        CHECK(ncclCommGrow(old, n, &id, -1, &half, NULL) == ncclInvalidArgument);
+        CHECK(ncclCommGrow(old, n, &id, -1, &none, NULL) == ncclInvalidArgument);
     }
-    CHECK(ncclCommGrow(NULL, n, NULL, 2, &half, NULL) == ncclInvalidArgument);
+    CHECK(ncclCommGrow(NULL, n, NULL, 2, &none, NULL) == ncclInvalidArgument);
     CHECK_NCCL(ncclCommDestroy(grown));
+    CHECK_NCCL(ncclCommDestroy(half));
+    CHECK_NCCL(ncclCommDestroy(old));
 }
 
 static void grow_waits(const struct rank_context *context)
@@ -268,6 +270,7 @@ static void configured(const struct rank_context *context)
     CHECK(ncclAllReduceConfig(in, out, 1, ncclInt32, ncclSum, comm, stream, &config) == ncclInvalidArgument);
     config.size = 8;
     CHECK(ncclGatherConfig(in, out, 1, ncclInt32, 0, comm, stream, &config) == ncclInvalidArgument);
+    CHECK_CUDA(cudaEventDestroy(event));
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 

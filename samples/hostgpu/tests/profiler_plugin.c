@@ -16,7 +16,10 @@ struct context {
 struct handle {
     int id;
     const struct context *context;
+    struct handle *next;
 };
+
+static struct handle *handles; /* all of them: children may come late, so none is freed */
 
 static int last_id;
 
@@ -52,7 +55,7 @@ static ncclResult_t init(void **context, int version, uint64_t id, int *mask, co
 static ncclResult_t start(const struct context *c, void **handle, int type, const void *parent, int rank,
                           const union event_descr *d)
 {
-    struct handle *h = malloc(sizeof *h); /* for as long as the process lives: children may come late */
+    struct handle *h = malloc(sizeof *h);
     const char *func = "-", *datatype = "-";
     size_t count = 0;
     int peer = 0;
@@ -70,7 +73,10 @@ static ncclResult_t start(const struct context *c, void **handle, int type, cons
         number = d->group_api.captured, peer = d->group_api.depth;
     if (!h)
         return ncclSystemError;
-    *h = (struct handle){__atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED), c};
+    *h = (struct handle){__atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED), c, NULL};
+    h->next = __atomic_load_n(&handles, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(&handles, &h->next, h, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        ;
     *handle = h;
     note(c, "start %d %d %d %d %s %s %zu %d %llu\n", h->id, parent ? ((const struct handle *)parent)->id : 0,
          type, rank, func, datatype, count, peer, number);

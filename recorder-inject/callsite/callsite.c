@@ -327,13 +327,7 @@ static bool copy_new_frames(const char *thread_state, unsigned max, bool whole, 
         find_known(stack);
         unlock();
     }
-    if (!stack_copy(&state.api, &state.layout, stack))
-        return false;
-    /* Hashes may have been computed: the keys of then would not be met again. */
-    for (unsigned i = 0; i < stack->count && !state.layout.by_version; i++)
-        if (stack->frames[i].location == 0)
-            stack->frames[i].key = key_of_contents(&state.layout, (const char *)stack->frames[i].address);
-    return true;
+    return stack_copy(&state.api, &state.layout, stack);
 }
 
 /*

@@ -12,9 +12,12 @@
 
 #define KEY_NONE UINT64_C(0) /* no frame */
 
+/* Bytes of a text or line table that enter a key; what is longer does not identify a frame. */
+#define KEY_CONTENTS_MAX (64u << 10)
+
 /*
  * Key of at most max Python frames of the thread with this state; KEY_NONE when the
- * interpreter is not running (any more). A frame without co_version or without hashes gives a key like any
+ * interpreter is not running (any more). A frame without what identifies it gives a key like any
  * other: such a stack must not be put into the cache (stack.h tells), and so is never found there.
  */
 typedef uint64_t key_function(const struct py_api *api, const struct py_layout *layout,
@@ -26,9 +29,6 @@ typedef uint64_t key_function(const struct py_api *api, const struct py_layout *
  */
 void key_frames(const struct py_api *api, const struct py_layout *layout, const char *thread_state,
                 unsigned max, struct stack *stack);
-
-/* Key of one frame, given again because computing hashes changed it. Only where they identify frames. */
-uint64_t key_of_contents(const struct py_layout *layout, const char *frame);
 
 /* The function for this layout: with constant offsets where they are known beforehand. */
 key_function *key_choose(const struct py_layout *layout);

@@ -58,12 +58,6 @@ bool py_peek(uintptr_t address, void *to, size_t bytes)
     return py_peekv(&remote, 1, to, bytes);
 }
 
-bool py_poke(uintptr_t address, const void *from, size_t bytes)
-{
-    struct iovec local = {(void *)(uintptr_t)from, bytes}, remote = {(void *)address, bytes};
-    return process_vm_writev(self(), &local, 1, &remote, 1, 0) == (ssize_t)bytes;
-}
-
 static const struct {
     const char *name, *since_3_13; /* where it has been renamed */
     size_t member;
@@ -74,7 +68,6 @@ static const struct {
     {"Py_GetVersion", NULL, offsetof(struct py_api, get_version)},
     {"PyInterpreterState_Head", NULL, offsetof(struct py_api, interpreter_head)},
     {"PyInterpreterState_Next", NULL, offsetof(struct py_api, interpreter_next)},
-    {"_Py_HashBytes", NULL, offsetof(struct py_api, hash_bytes)},
     {"PyCode_Addr2Line", NULL, offsetof(struct py_api, addr_to_line)},
     {"PyEval_GetFrame", NULL, offsetof(struct py_api, current_frame)},
     {"PyFrame_GetLineNumber", NULL, offsetof(struct py_api, frame_line)},
@@ -180,8 +173,6 @@ bool py_choose_layout(const struct py_api *api, struct py_layout *layout, char v
         *layout = *known;
         if (minor >= 13)
             why = take_debug_offsets(api, minor, layout);
-        else if (!layout->by_version && api->hash_bytes == NULL)
-            why = "_Py_HashBytes is not exported";
     }
     if (why != NULL)
         snprintf(reason, reason_bytes, "Python %s: %s", version, why);

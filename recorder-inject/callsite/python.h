@@ -65,7 +65,6 @@ struct py_api {
     const char *(*get_version)(void);
     void *(*interpreter_head)(void);
     void *(*interpreter_next)(void *interpreter);
-    int64_t (*hash_bytes)(const void *data, int64_t length); /* before 3.12 only */
     uintptr_t code_type, str_type, bytes_type;
     const void *runtime; /* _PyRuntime */
     /* For the comparison with the lock held; any may be missing. */
@@ -95,6 +94,5 @@ bool py_choose_layout(const struct py_api *api, struct py_layout *layout, char v
  */
 bool py_peek(uintptr_t address, void *to, size_t bytes);
 bool py_peekv(struct iovec *from, unsigned count, void *to, size_t bytes);
-bool py_poke(uintptr_t address, const void *from, size_t bytes);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "key.h"
 #include "lines.h"
 
 #define MAX_TEXT_UNITS REC_CALLSITE_MAX_FILE
@@ -119,35 +120,29 @@ static bool readable(uintptr_t data, uint64_t bytes)
     return true;
 }
 
-/*
- * Gives a str or bytes object its hash, as the interpreter itself would do on first use. The
- * object lives as long as our frame. Nobody else's write can differ, so a relaxed store is enough.
- */
-static bool settle_hash(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object,
-                        uint64_t data, uint64_t bytes)
+/* Can the fast path tell this object by its contents? */
+static bool check_contents(struct copier *copier, uint64_t data, uint64_t bytes, struct stack_frame *frame)
 {
-    int64_t unset = -1;
-    if ((int64_t)word_at(head, PY_HASH) != unset)
-        return true;
-    /* Rewriting the old value first tells whether the page can be written: a store would fault. */
-    if (!readable(data, bytes) || !py_poke(object + PY_HASH, &unset, sizeof(unset)))
-        return wrong(copier, "an object that cannot be hashed");
-    int64_t hash = copier->api->hash_bytes((const void *)data, (int64_t)bytes);
-    __atomic_store_n((int64_t *)(object + PY_HASH), hash, __ATOMIC_RELAXED);
-    return true;
+    if (bytes > KEY_CONTENTS_MAX) {
+        frame->settled = false;
+        bytes = KEY_CONTENTS_MAX;
+    }
+    return readable(data, bytes) || wrong(copier, "an object that cannot be read");
 }
 
-static bool settle_str(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object,
-                       struct stack_frame *frame)
+static bool check_str(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object,
+                      struct stack_frame *frame)
 {
     uint32_t state = (uint32_t)int_at(head, PY_STR_STATE);
     const struct py_layout *layout = copier->layout;
-    if (word_at(head, PY_TYPE) != copier->api->str_type || (state & 0x20) == 0) {
-        frame->settled &= (int64_t)word_at(head, PY_HASH) != -1;
+    if ((int64_t)word_at(head, PY_HASH) != -1)
+        return true;
+    if ((state & 0x20) == 0) {
+        frame->settled = false;
         return true;
     }
     uintptr_t data = object + ((state & 0x40) != 0 ? layout->ascii_data : layout->compact_data);
-    return settle_hash(copier, head, object, data, word_at(head, PY_LENGTH) * (state >> 2 & 7));
+    return check_contents(copier, data, word_at(head, PY_LENGTH) * (state >> 2 & 7), frame);
 }
 
 static bool find_line(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object,
@@ -160,7 +155,7 @@ static bool find_line(struct copier *copier, const unsigned char head[PY_OBJECT_
     frame->line = line_of(copier->layout->lines, &table, frame->offset, frame->firstlineno);
     if (table.unreadable)
         return wrong(copier, "a line table that cannot be read");
-    return copier->layout->by_version || settle_hash(copier, head, object, object + PY_BYTES_DATA, length);
+    return copier->layout->by_version || check_contents(copier, object + PY_BYTES_DATA, length, frame);
 }
 
 /* Bytes of instructions that the code object has, negative = unreadable. */
@@ -218,8 +213,8 @@ static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t
         frame->function = same->function;
         return find_line(copier, heads[2], objects[2], frame);
     }
-    if (!layout->by_version && (!settle_str(copier, heads[0], objects[0], frame) ||
-                                !settle_str(copier, heads[1], objects[1], frame)))
+    if (!layout->by_version &&
+        (!check_str(copier, heads[0], objects[0], frame) || !check_str(copier, heads[1], objects[1], frame)))
         return false;
     return copy_text(copier, heads[0], objects[0], true, REC_CALLSITE_MAX_FILE, frame, &frame->file) &&
            copy_text(copier, heads[1], objects[1], false, REC_CALLSITE_MAX_FUNCTION, frame,

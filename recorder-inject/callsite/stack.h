@@ -46,8 +46,7 @@ bool stack_find(const struct py_layout *layout, uintptr_t thread_state, unsigned
 
 /*
  * Copies the frames found that have no location. False and stack->wrong when something is not what
- * the layout says. Where frames are identified by contents, also computes hashes that are
- * not computed yet.
+ * the layout says.
  */
 bool stack_copy(const struct py_api *api, const struct py_layout *layout, struct stack *stack);
 

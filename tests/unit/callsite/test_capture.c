@@ -233,15 +233,6 @@ static void *interpreter_next(void *of)
     return NULL;
 }
 
-static int64_t hash_bytes(const void *data, int64_t length)
-{
-    const unsigned char *p = data;
-    uint64_t hash = 5381;
-    for (int64_t i = 0; i < length; i++)
-        hash = hash * UINT64_C(0x100000001b3) + p[i];
-    return (int64_t)(hash >> 1);
-}
-
 static void *find(const char *name)
 {
     const struct {
@@ -254,7 +245,6 @@ static void *find(const char *name)
         {"Py_GetVersion", (void (*)(void))get_version, NULL},
         {"PyInterpreterState_Head", (void (*)(void))interpreter_head, NULL},
         {"PyInterpreterState_Next", (void (*)(void))interpreter_next, NULL},
-        {"_Py_HashBytes", (void (*)(void))hash_bytes, NULL},
         {"PyCode_Type", NULL, &code_type},
         {"PyUnicode_Type", NULL, &str_type},
         {"PyBytes_Type", NULL, &bytes_type},
@@ -346,8 +336,7 @@ static void made_up_stack(void **unused)
     assert_string_equal(header()->python_version, "3.11.4");
     assert_int_equal(callsite_capture(NULL), id);
     assert_int_equal(atomic_load(&header()->misses), 1);
-    assert_true(python.lines.hash == hash_bytes(python.lines.data, 6));
-    assert_true(python.file.hash == hash_bytes("one.py", 6));
+    assert_true(python.lines.hash == -1 && python.file.hash == -1); /* nothing is written there */
 
     /* Another place, then the first one again. */
     python.frames[1].previous_instruction++;
@@ -421,7 +410,7 @@ static void hidden_frames(void **unused)
     check_stack(callsite_capture(NULL), 3);
 }
 
-/* The same addresses with other contents are another stack: only hashes tell, as new objects have none. */
+/* The same addresses with other contents are another stack. */
 static void reused_memory(void **unused)
 {
     (void)unused;
@@ -436,7 +425,6 @@ static void reused_memory(void **unused)
     assert_int_equal(callsite_capture(NULL), id);
     python.lines.data[1] = 0;
     python.lines.data[0] = 0x80 | 11 << 3 | 7; /* the first range is one line further down */
-    python.lines.hash = -1;
     other = callsite_capture(NULL);
     assert_int_not_equal(other, id);
     assert_int_equal(site_of(other).frames[0].line, 4);
@@ -471,7 +459,7 @@ static void spoilt_words(void **unused)
     munmap(hole, 4096);
 }
 
-/* Threads with frames of their own, in code that they share, whose hashes nobody has computed yet. */
+/* Threads with frames of their own, in code that they share. */
 struct worker {
     struct thread_state state;
     struct cframe cframe;
@@ -533,7 +521,7 @@ static void broken_later(void **unused)
     assert_int_not_equal(callsite_capture(NULL), 0);
     struct bytes foreign = python.lines;
     foreign.object.type = &str_type;
-    foreign.hash = 12345;
+    foreign.data[5] = 1; /* else its key would be known */
     python.code[1].linetable = &foreign;
     assert_int_equal(callsite_capture(NULL), 0);
     assert_int_equal(atomic_load(&header()->python), REC_CALLSITE_PYTHON_OFF);
@@ -541,7 +529,7 @@ static void broken_later(void **unused)
     assert_int_equal(site_of(callsite_capture(address(3))).kind, REC_CALLSITE_ADDRESS);
 }
 
-/* The thread's own hashes cannot be written: off, no fault. */
+/* The interpreter's memory is only read: its constants may lie in pages that cannot be written. */
 static void read_only_objects(void **unused)
 {
     (void)unused;
@@ -552,9 +540,54 @@ static void read_only_objects(void **unused)
     assert_int_equal(mprotect(constant, 4096, PROT_READ), 0);
     python.code[2].name = constant;
     start(16);
-    assert_int_equal(callsite_capture(NULL), 0);
-    assert_int_equal(atomic_load(&header()->python), REC_CALLSITE_PYTHON_OFF);
+    uint32_t id = callsite_capture(NULL);
+    check_stack(id, 3);
+    assert_int_equal(callsite_capture(NULL), id);
+    assert_int_equal(atomic_load(&header()->misses), 1);
     munmap(constant, 4096);
+}
+
+/* What is too long to be looked at in each call gets its number in each call anew. */
+static void long_table(void **unused)
+{
+    (void)unused;
+    static struct {
+        struct bytes head;
+        unsigned char more[128 << 10];
+    } table;
+    make_python();
+    table.head = python.lines;
+    table.head.length = sizeof(table.more);
+    memset(table.more, 0x80, sizeof(table.more));
+    python.code[0].linetable = &table.head;
+    start(16);
+    uint32_t id = callsite_capture(NULL);
+    check_stack(id, 3);
+    assert_int_equal(callsite_capture(NULL), id);
+    assert_int_equal(atomic_load(&header()->misses), 2);
+}
+
+/* One byte more or less, at any place, makes another key; a hash of the interpreter's is used where there is
+ * one. */
+static void every_byte_counts(void **unused)
+{
+    (void)unused;
+    make_python();
+    start(16);
+    uint32_t id = callsite_capture(NULL);
+    for (unsigned i = 0; i < 6; i++) {
+        uint64_t misses = atomic_load(&header()->misses);
+        python.file.text[i] ^= 1;
+        assert_int_not_equal(callsite_capture(NULL), id);
+        assert_int_equal(atomic_load(&header()->misses), misses + 1);
+        python.file.text[i] ^= 1;
+        assert_int_equal(callsite_capture(NULL), id);
+        assert_int_equal(atomic_load(&header()->misses), misses + 1);
+    }
+    python.file.hash = 12345; /* as if the interpreter had computed it just now */
+    assert_int_equal(callsite_capture(NULL), id);
+    assert_int_equal(callsite_capture(NULL), id);
+    assert_int_equal(atomic_load(&header()->misses), 8);
 }
 
 /* Sandboxes may forbid the reads that cannot fault: off, and return addresses remain. Comes last: it stays.
@@ -595,7 +628,8 @@ int main(void)
         cmocka_unit_test(no_frames_yet),     cmocka_unit_test(hidden_frames),
         cmocka_unit_test(any_layout),        cmocka_unit_test(reused_memory),
         cmocka_unit_test(spoilt_words),      cmocka_unit_test(broken_later),
-        cmocka_unit_test(read_only_objects), cmocka_unit_test(python_threads),
+        cmocka_unit_test(read_only_objects), cmocka_unit_test(long_table),
+        cmocka_unit_test(every_byte_counts), cmocka_unit_test(python_threads),
         cmocka_unit_test(forbidden_reads),
     };
     return cmocka_run_group_tests(tests, NULL, end);

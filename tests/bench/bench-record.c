@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "rec/drain.h"
+#include "stub-cuda.h"
 
 #define BATCH   64
 #define BATCHES 4000
@@ -78,6 +79,7 @@ static const struct {
 
 static void make_comm(void)
 {
+    stub_cuda.log = false; /* the driver is loaded */
     ncclUniqueId id;
     ncclGetUniqueId(&id);
     ncclCommInitRank(&comm, 8, id, 0);
@@ -138,7 +140,7 @@ static void bare(void)
 
 /* ---- running oneself with and without the recorder --------------------------------------------------- */
 
-static bool run_child(const char *preload, const char *scratch, double figures[CASES])
+static bool run_child(const char *preload, const char *gpu, const char *scratch, double figures[CASES])
 {
     int ends[2];
     if (pipe(ends) != 0)
@@ -151,6 +153,7 @@ static bool run_child(const char *preload, const char *scratch, double figures[C
         if (preload)
             setenv("LD_PRELOAD", preload, 1);
         setenv("FREC_DIR", scratch, 1);
+        setenv("FREC_GPU", gpu, 1);
         execl("/proc/self/exe", "bench-record", "--measure", (char *)NULL);
         _exit(127);
     }
@@ -255,14 +258,17 @@ int main(int argc, char **argv)
     }
     char scratch[] = "/tmp/bench-record-XXXXXX";
     const char *directory = argc > 2 ? argv[2] : mkdtemp(scratch);
-    double without[CASES], with[CASES];
-    if (!directory || !run_child(NULL, directory, without) || !run_child(argv[1], directory, with)) {
+    double without[CASES], with[CASES], marks[CASES];
+    if (!directory || !run_child(NULL, "off", directory, without) ||
+        !run_child(argv[1], "off", directory, with) || !run_child(argv[1], "marks", directory, marks)) {
         fprintf(stderr, "bench-record: a measurement failed\n");
         return 1;
     }
-    printf("%-34s %9s %9s %9s\n", "ns per call, median", "without", "with", "added");
+    /* The stub's driver takes no time: what marks cost beyond what CUDA itself takes for two writes. */
+    printf("%-34s %9s %9s %9s %9s\n", "ns per call, median", "without", "with", "added", "and marks");
     for (size_t i = 0; i < CASES; i++)
-        printf("%-34s %9.1f %9.1f %9.1f\n", cases[i].name, without[i], with[i], with[i] - without[i]);
+        printf("%-34s %9.1f %9.1f %9.1f %9.1f\n", cases[i].name, without[i], with[i], with[i] - without[i],
+               marks[i] - with[i]);
     printf("%-34s %29.1f\n", "two counter reads, 64 bytes stored", median_ns(bare));
     measure_drain(directory);
     if (argc <= 2) {

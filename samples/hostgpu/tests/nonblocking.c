@@ -16,11 +16,12 @@ static ncclResult_t wait_ready(ncclComm_t comm)
     return state;
 }
 
-/* A call has been accepted, and then succeeds. */
-static void accept(ncclComm_t comm, ncclResult_t result)
+/* A call has been accepted, and then succeeds. A pointer, because the call may be what makes the
+ * communicator. */
+static void accept(const ncclComm_t *comm, ncclResult_t result)
 {
     CHECK(result == ncclInProgress || result == ncclSuccess);
-    CHECK_NCCL(wait_ready(comm));
+    CHECK_NCCL(wait_ready(*comm));
 }
 
 static int sum_of_one(ncclComm_t comm)
@@ -28,7 +29,7 @@ static int sum_of_one(ncclComm_t comm)
     cudaStream_t stream = new_stream();
     int *data = device_alloc(sizeof *data);
     *data = 1;
-    accept(comm, ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, stream));
+    accept(&comm, ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, stream));
     CHECK_CUDA(cudaStreamSynchronize(stream));
     return *data;
 }
@@ -42,16 +43,16 @@ static void life(const struct rank_context *context)
         sleep_s(0.1);
     ncclResult_t result = ncclCommInitRankConfig(&comm, n, context->id, context->rank, &config);
     CHECK(comm);
-    accept(comm, result);
+    accept(&comm, result);
     CHECK_NCCL(ncclCommCount(comm, &count));
-    accept(comm, ncclCommSplit(comm, 0, context->rank, &child, NULL)); /* inherits */
+    accept(&comm, ncclCommSplit(comm, 0, context->rank, &child, NULL)); /* inherits */
     CHECK(child && sum_of_one(child) == n);
-    accept(child, ncclCommFinalize(child));
+    accept(&child, ncclCommFinalize(child));
     CHECK_NCCL(ncclCommDestroy(child));
-    accept(comm, ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+    accept(&comm, ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
     int last = n - 1;
     if (context->rank != last) {
-        accept(comm, ncclCommShrink(comm, &last, 1, &small, NULL, NCCL_SHRINK_ABORT));
+        accept(&comm, ncclCommShrink(comm, &last, 1, &small, NULL, NCCL_SHRINK_ABORT));
         CHECK(sum_of_one(small) == n - 1);
         CHECK_NCCL(ncclCommDestroy(small));
     }
@@ -65,8 +66,9 @@ static void group(const struct rank_context *context)
     ncclComm_t comms[2];
     cudaStream_t streams[2] = {new_stream(), new_stream()};
     int *data = device_alloc(4 * sizeof *data);
-    accept(comms[0], ncclCommInitRankConfig(&comms[0], context->nranks, context->id, context->rank, &config));
-    accept(comms[0], ncclCommSplit(comms[0], 0, 0, &comms[1], NULL));
+    accept(&comms[0],
+           ncclCommInitRankConfig(&comms[0], context->nranks, context->id, context->rank, &config));
+    accept(&comms[0], ncclCommSplit(comms[0], 0, 0, &comms[1], NULL));
     for (int round = 0; round < 50; round++) {
         for (int i = 0; i < 4; i++)
             data[i] = i + 1;
@@ -94,7 +96,7 @@ static void connecting(const struct rank_context *context)
     ncclResult_t state;
     int *data = device_alloc(sizeof *data);
     CHECK(!setenv("HOSTGPU_LAZY_CONNECT", "1", 1));
-    accept(comm, ncclCommInitRankConfig(&comm, context->nranks, context->id, context->rank, &config));
+    accept(&comm, ncclCommInitRankConfig(&comm, context->nranks, context->id, context->rank, &config));
     if (context->rank == 0)
         sleep_s(60);
     CHECK(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, NULL) == ncclInProgress);
@@ -127,7 +129,7 @@ static void mixed(const struct rank_context *context)
     int *data = device_alloc(sizeof *data);
     ncclUniqueId id;
     CHECK_NCCL(ncclGetUniqueId(&id));
-    accept(comm, ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+    accept(&comm, ncclCommInitRankConfig(&comm, 1, id, 0, &config));
     CHECK_NCCL(ncclGroupStart());
     CHECK_NCCL(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, NULL));
     CHECK_NCCL(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, blocking, NULL));

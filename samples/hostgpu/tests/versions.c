@@ -4,7 +4,6 @@
 #include "harness.h"
 
 #include <dlfcn.h>
-#include <stddef.h>
 #include <string.h>
 
 static void *library;
@@ -19,6 +18,13 @@ static void *function(const char *name)
     return found;
 }
 
+/* A preloaded tool may put itself in front, but must not make up what the library lacks. */
+static bool is_interposed(void *weak, void *strong)
+{
+    Dl_info by, in;
+    return dladdr(weak, &by) && dladdr(strong, &in) && by.dli_fbase != in.dli_fbase;
+}
+
 static int check_exports(const char *table)
 {
     char line[256], name[128], plain[132];
@@ -31,9 +37,11 @@ static int check_exports(const char *table)
         CHECK(sscanf(line, "%d %127s", &since, name) == 2);
         snprintf(plain, sizeof plain, "p%s", name);
         void *weak = dlsym(library, name), *strong = dlsym(library, plain);
-        if (!weak != (since > version) || weak != strong)
+        bool well = !weak == (since > version) && !strong == (since > version) &&
+                    (weak == strong || is_interposed(weak, strong));
+        if (!well)
             fprintf(stderr, "%s since %d in %d: %p %p\n", name, since, version, weak, strong);
-        CHECK(!weak == (since > version) && weak == strong);
+        CHECK(well);
         rows++;
     }
     fclose(file);
@@ -59,11 +67,9 @@ static void check_config(const ncclUniqueId *id)
     const size_t given[] = {20, 48, bytes, sizeof raw};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
         static const ncclConfig_t valid = NCCL_CONFIG_INITIALIZER;
-        memset(raw, 0x11, sizeof raw); /* what lies beyond is no valid pointer or number */
+        memset(raw, 0x11, sizeof raw); /* what lies beyond the size is no valid pointer or number */
         memcpy(raw, &valid, given[i] < sizeof valid ? given[i] : sizeof valid);
         memcpy(raw, &given[i], sizeof given[i]);
-        if (bytes <= offsetof(ncclConfig_t, commName))
-            memset(raw + bytes, 0x11, sizeof raw - bytes);
         CHECK_NCCL(init(&comm, 1, *id, 0, config));
         CHECK_NCCL(destroy(comm));
     }

@@ -267,6 +267,7 @@ static void copy_field(char *to, size_t size, const char *from, size_t from_size
 struct region {
     struct job_meta meta;
     char frec_dir[REC_LIVE_PATH_BYTES];
+    bool had_file; /* a trace was made in frec_dir */
 };
 
 /* Reads who wrote a region. */
@@ -282,6 +283,7 @@ static enum rec_code region_read(const char *path, struct region *region, struct
     job_meta_parse(text, &region->meta, NULL);
     copy_field(region->frec_dir, sizeof(region->frec_dir), live.header->frec_dir,
                sizeof(live.header->frec_dir));
+    region->had_file = live.header->frec_name[0] != '\0';
     /* The header's own words are there before the metadata is. */
     region->meta.proc_uid = live.header->proc_uid;
     region->meta.pid = live.header->pid;
@@ -323,7 +325,13 @@ static enum rec_code take_region(struct finder *f, const char *path, void *arg)
     for (size_t i = 0; i < places->count && !wanted; i++)
         wanted = strcmp(places->paths[i], dir) == 0;
     free(real);
-    return wanted ? attach_region(f, path, &region) : REC_OK;
+    if (!wanted)
+        return REC_OK;
+    code = attach_region(f, path, &region);
+    uint32_t at = job_map_get(&f->sources->by_uid, region.meta.proc_uid);
+    if (code == REC_OK && at != JOB_MAP_NONE)
+        f->sources->items[at].orphan = region.had_file;
+    return code;
 }
 
 static enum rec_code take_live_argument(struct finder *f, const char *path)

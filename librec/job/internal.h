@@ -122,6 +122,7 @@ struct job_source {
     struct job_part *parts; /* ascending number */
     size_t nparts, parts_room;
     char *live;       /* NULL = none */
+    bool orphan;      /* only the region is left of it: its trace was removed from the directory */
     char *named_live; /* what the metadata names, to be looked at; NULL = nothing */
 };
 

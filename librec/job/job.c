@@ -82,11 +82,39 @@ static bool id_matches(const char *id, const char *wanted)
     return strcmp(id, wanted) == 0 || (strncmp(id, wanted, length) == 0 && id[length] == '#');
 }
 
+/*
+ * A directory is often emptied and used again while the regions of the last run, which was
+ * killed, are still in memory. Sets leftover[i] for jobs of which nothing but such regions is
+ * there, and returns how many these are; 0 when all are.
+ */
+static size_t find_leftovers(const struct rec_job *job, bool *leftover)
+{
+    size_t count = job->ncandidates;
+    for (size_t i = 0; i < job->ncandidates; i++)
+        leftover[i] = true;
+    for (size_t i = 0; i < job->nall; i++)
+        if (!job->all[i]->source.orphan && leftover[job->all[i]->group]) {
+            leftover[job->all[i]->group] = false;
+            count--;
+        }
+    return count < job->ncandidates ? count : 0;
+}
+
 static enum rec_code choose(struct rec_job *job, const char *wanted, struct rec_error *err)
 {
+    bool *leftover = calloc(job->ncandidates + 1, sizeof(*leftover));
+    if (!leftover)
+        return rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
+    size_t skipped = wanted ? 0 : find_leftovers(job, leftover);
     size_t found = 0, chosen = 0;
     for (size_t i = 0; i < job->ncandidates; i++) {
         const struct rec_job_info *info = &job->candidates[i];
+        if (skipped && leftover[i]) {
+            job_warn(&job->warnings, NULL,
+                     "job %s ignored: only live regions are left of it, its traces were removed (--job %s)",
+                     info->id, info->id);
+            continue;
+        }
         if (wanted && strcmp(wanted, info->id) == 0) {
             chosen = i;
             found = 1;
@@ -97,6 +125,7 @@ static enum rec_code choose(struct rec_job *job, const char *wanted, struct rec_
             found++;
         }
     }
+    free(leftover);
     if (found == 0 && strcmp(wanted, "latest") == 0) {
         chosen = job->ncandidates - 1; /* sorted by start */
         found = 1;

@@ -136,6 +136,51 @@ static void test_file_and_region(void **state)
 }
 
 /* A process rolls over into a new part after the job was opened: the scan shows the same picture. */
+static void test_region_of_a_removed_trace(void **state)
+{
+    (void)state;
+    /* The directory was emptied and used again; the region of the killed run before is still there. */
+    struct maker maker;
+    maker_open(&maker, dir, "h1-2", maker_meta(0xb2, 0, 1, NULL, NULL, T0 + 100 * UINT64_C(1000000000)), 0);
+    maker.now = T0 + 100 * UINT64_C(1000000000);
+    maker_world(&maker, 0x78, 1, 0);
+    maker_ops(&maker, 0, 0, 10);
+    maker_close(&maker);
+    char live_dir[128], path[192];
+    struct maker_region region;
+    make_region_dir(live_dir, sizeof(live_dir));
+    snprintf(path, sizeof(path), "%s/1.live", live_dir);
+    maker_region(&region, path, 0xa1, 1, 1, dir, maker_meta(0xa1, 0, 1, NULL, NULL, T0));
+    maker_region_thread(&region, 0, 1);
+    maker_region_comm(&region, 0, 0, 0x77, 1, 0, 5);
+    maker_region_ops(&region, 0, 0, 5);
+    snprintf(region.live.header->frec_name, sizeof(region.live.header->frec_name), "h1-1.frec");
+
+    struct rec_job *job = open_job(dir);
+    assert_int_equal(only_process(job)->proc_uid, 0xb2);
+    size_t count;
+    const char *const *warnings = rec_job_warnings(job, &count);
+    assert_int_equal(count, 1);
+    assert_non_null(strstr(warnings[0], "its traces were removed"));
+    rec_job_close(job);
+
+    /* A process that never could make a file is no leftover: then there are two jobs. */
+    region.live.header->frec_name[0] = '\0';
+    const char *dirs[] = {dir};
+    struct rec_job_options options = {.live_dir = dir};
+    assert_int_equal(rec_job_open(dirs, 1, &options, &job, NULL), REC_ERR_MIXED);
+    rec_job_close(job);
+
+    /* Alone it is all there is, file or not. */
+    snprintf(region.live.header->frec_name, sizeof(region.live.header->frec_name), "h1-1.frec");
+    snprintf(path, sizeof(path), "%s/h1-2.frec", dir);
+    assert_int_equal(unlink(path), 0);
+    job = open_job(dir);
+    assert_int_equal(only_process(job)->proc_uid, 0xa1);
+    rec_job_close(job);
+    maker_region_close(&region);
+}
+
 static void test_part_that_came_later(void **state)
 {
     (void)state;
@@ -488,6 +533,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_file_and_region, setup, teardown),
         cmocka_unit_test_setup_teardown(test_part_that_came_later, setup, teardown),
         cmocka_unit_test_setup_teardown(test_region_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_region_of_a_removed_trace, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gaps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_duplicate_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_parts, setup, teardown),

@@ -207,7 +207,7 @@ static void put_frames(const struct rec_frame *frames, uint32_t count, const cha
     out_char(']');
 }
 
-static void put_stall(const struct rec_stall *stall, bool *first)
+static void put_stall(const struct rec_process *process, const struct rec_stall *stall, bool *first)
 {
     put_text("why", stall->why == REC_STALL_OPEN_OP ? "open_op" : "idle", first);
     put_number("since_ns", stall->since_ns, first);
@@ -224,6 +224,10 @@ static void put_stall(const struct rec_stall *stall, bool *first)
         put_text("state", state, &inner);
         put_text("where", thread->where, &inner);
         put_frames(thread->frames, thread->nframes, stall->modules, stall->nmodules, &inner);
+        const struct rec_callsite_def *python =
+            thread->callsite ? rec_process_callsite(process, thread->callsite) : NULL;
+        if (python)
+            put_stack(python, &inner);
         out_char('}');
     }
     out_char(']');
@@ -310,7 +314,7 @@ static void json_record(const struct rec_process *process, const struct rec_even
         put_loss(&event->u.loss, &first);
         break;
     case REC_EV_STALL:
-        put_stall(&event->u.stall, &first);
+        put_stall(process, &event->u.stall, &first);
         break;
     case REC_EV_END:
         put_end(&event->u.end, &first);

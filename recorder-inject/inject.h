@@ -19,6 +19,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "callsite/callsite.h"
 #include "rec/live.h"
 
 #define PUBLIC      __attribute__((visibility("default")))
@@ -194,6 +195,7 @@ extern _Atomic uint32_t free_chunks;
 /* Per thread entry: where the stack stood at the last call. A line each: written at every call. */
 struct thread_mark {
     _Alignas(64) _Atomic uint64_t stack;
+    struct callsite_thread python; /* written before the entry's id is published */
 };
 extern struct thread_mark thread_marks[REC_LIVE_DEFAULT_THREADS];
 

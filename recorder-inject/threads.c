@@ -93,6 +93,7 @@ bool thread_join(struct thread *thread, const void *caller)
         if (real_contains(caller)) {
             /* A thread of libnccl's own. */
         } else if (claim_entry(thread)) {
+            callsite_thread(&thread_marks[thread->index].python);
             publish_entry(thread);
             thread->used = REC_LIVE_CHUNK_SLOTS;
             thread->gate = GATE_OPEN;

@@ -8,6 +8,8 @@
 /* Work that was followed by other work on its stream for so long has completed. */
 #define SETTLED_NS (NS_PER_S / 20)
 
+#define PYTHON_FRAMES 12 /* of a stalled thread that are told */
+
 /* ---- one cause at one wait ---- */
 
 /* The last call that a process made, as far as the window tells. */
@@ -27,18 +29,44 @@ static void evidence_last(struct diag *d, struct rec_finding *f, uint32_t proc)
                       (int)d->procs[proc].p->rank);
 }
 
-static void evidence_stack(struct diag *d, struct rec_finding *f, const struct rec_process *p)
+/* The thread of a stall record that tells most: the one that called NCCL last, else the main one. */
+static const struct rec_stall_thread *stalled_thread(const struct diag *d, uint32_t proc)
 {
+    const struct rec_process *p = d->procs[proc].p;
+    const struct diag_op *last = last_op(d, proc);
+    const struct rec_thread_def *caller = last ? rec_process_thread(p, last->op.thread) : NULL;
+    const struct rec_stall_thread *main_thread = NULL;
+    for (uint32_t i = 0; i < p->stall.nthreads; i++) {
+        if (caller && p->stall.threads[i].tid == caller->tid)
+            return &p->stall.threads[i];
+        if (p->stall.threads[i].tid == p->pid)
+            main_thread = &p->stall.threads[i];
+    }
+    return main_thread || !p->stall.nthreads ? main_thread : &p->stall.threads[0];
+}
+
+/* Where its Python code stood when it was found to have stalled; NULL = not known. */
+static const struct rec_callsite_def *stalled_at(const struct diag *d, uint32_t proc)
+{
+    const struct rec_stall_thread *thread = d->procs[proc].p->stall.why ? stalled_thread(d, proc) : NULL;
+    return thread && thread->callsite ? rec_process_callsite(d->procs[proc].p, thread->callsite) : NULL;
+}
+
+static void evidence_stack(struct diag *d, struct rec_finding *f, uint32_t proc)
+{
+    const struct rec_process *p = d->procs[proc].p;
     const struct rec_stall *stall = &p->stall;
-    if (!stall->why || !stall->nthreads)
+    const struct rec_stall_thread *thread = stall->why ? stalled_thread(d, proc) : NULL;
+    if (!thread)
         return;
-    const struct rec_stall_thread *thread = &stall->threads[0];
-    for (uint32_t i = 0; i < stall->nthreads; i++)
-        if (stall->threads[i].tid == p->pid)
-            thread = &stall->threads[i];
     diag_evidence(d, f, p, UINT64_MAX, p->stall_ns, "stack of rank %d, thread %d \"%s\"%s%s:", (int)p->rank,
                   (int)thread->tid, thread->name, thread->where[0] ? ", in " : "", thread->where);
-    diag_evidence_frames(d, f, p, stall->modules, stall->nmodules, thread->frames, thread->nframes);
+    const struct rec_callsite_def *python = stalled_at(d, proc);
+    for (uint32_t i = 0; python && i < python->nframes && i < PYTHON_FRAMES; i++)
+        diag_evidence(d, f, p, UINT64_MAX, 0, "  #%" PRIu32 " %s:%" PRIu32 " in %s", i,
+                      python->frames[i].file, python->frames[i].line, python->frames[i].function);
+    if (!python)
+        diag_evidence_frames(d, f, p, stall->modules, stall->nmodules, thread->frames, thread->nframes);
 }
 
 /* Did this process go on working with NCCL long after the others came to the wait? */
@@ -146,7 +174,11 @@ static void cause_of_idle(struct classify *c, uint32_t proc, const struct diag_w
     struct diag_text place = {0};
     if (last)
         diag_say_place(&place, p->p, &last->op);
-    if (place.data)
+    const struct rec_callsite_def *stands = stalled_at(d, proc);
+    char where[256];
+    if (stands && rec_callsite_text(stands, NULL, where, sizeof where))
+        diag_printf(&cause->why, " and stands at %s", where);
+    else if (place.data)
         diag_printf(&cause->why, ", when it called %s%s,", rec_kind_name(last->op.kind), place.data);
     free(place.data);
     if (in_open_group(d, proc))
@@ -338,7 +370,7 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
     }
     diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
     if (cause.type == REC_VERDICT_STUCK_OUTSIDE_NCCL)
-        evidence_stack(d, f, d->procs[first->proc].p);
+        evidence_stack(d, f, first->proc);
     uint32_t node = classify_node(d, wait);
     classify_reach(c, &node, 1);
     classify_victims(c, f);

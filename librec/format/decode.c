@@ -260,6 +260,14 @@ static void get_stall(struct rec_decoder *d, struct rec_in *in, struct rec_stall
     }
     stall->threads = threads;
     stall->nthreads = n;
+    if (in->bad || in->p == in->end) /* 1.0 ends here */
+        return;
+    uint32_t sites = get_count(in, 1);
+    for (uint32_t i = 0; i < sites && !in->bad; i++) {
+        uint32_t callsite = rec_in_u32(in);
+        if (i < n)
+            threads[i].callsite = callsite;
+    }
 }
 
 static void get_end(struct rec_decoder *d, struct rec_in *in, struct rec_end *end)

@@ -281,6 +281,12 @@ uint8_t *rec_encode_stall(uint8_t *p, size_t limit, struct rec_time *time, uint6
         p = put_frames(p, stop, thread->frames, thread->nframes);
     }
     list_end(list, n);
+    list = p;
+    p = list_begin(p);
+    uint32_t sites = 0;
+    for (; sites < n && p + REC_VARINT_MAX < record + limit; sites++)
+        p = rec_put_varint(p, stall->threads[sites].callsite);
+    list_end(list, sites);
     return finish(record, p);
 }
 

@@ -75,17 +75,14 @@ static void put_site(struct rec_writer *w, const struct rec_callsite_def *def)
         rec_raw_take(w, rec_encode_callsite(rec_raw_end(w), def, texts, count));
 }
 
-void rec_sites_put(struct rec_writer *w, const struct rec_op *ops, size_t count)
+void rec_sites_put(struct rec_writer *w, uint32_t id)
 {
     struct rec_sites *sites = &w->sites;
-    for (size_t i = 0; i < count && sites->source; i++) {
-        uint32_t id = ops[i].callsite;
-        uint64_t bit = UINT64_C(1) << (id % 64);
-        if (id == 0 || id >= REC_SITES_MAX || (sites->told[id / 64] & bit))
-            continue;
-        sites->told[id / 64] |= bit;
-        struct rec_callsite_def def;
-        if (sites->source(sites->context, id, &def))
-            put_site(w, &def);
-    }
+    uint64_t bit = UINT64_C(1) << (id % 64);
+    if (!sites->source || id == 0 || id >= REC_SITES_MAX || (sites->told[id / 64] & bit))
+        return;
+    sites->told[id / 64] |= bit;
+    struct rec_callsite_def def;
+    if (sites->source(sites->context, id, &def))
+        put_site(w, &def);
 }

@@ -302,16 +302,31 @@ void rec_writer_loss(struct rec_writer *w, uint64_t time_ns, const struct rec_lo
     (void)rec_segment_put_losses(w); /* what cannot be put now, waits */
 }
 
+/* Call sites that records to come name: those of ops, or those of the threads of a stall. */
+struct named {
+    const struct rec_op *ops;
+    size_t count;
+    const struct rec_stall *stall;
+};
+
+static void put_sites(struct rec_writer *w, const struct named *named)
+{
+    for (size_t i = 0; i < named->count; i++)
+        rec_sites_put(w, named->ops[i].callsite);
+    for (uint32_t i = 0; named->stall && i < named->stall->nthreads; i++)
+        rec_sites_put(w, named->stall->threads[i].callsite);
+}
+
 /*
- * Makes room for records with these ops, behind the call sites that they name. The segment
- * does not end in between, unless writing fails: the next one knows no call site.
+ * Makes room for records behind the call sites that they name. The segment does not end in
+ * between, unless writing fails: the next one knows no call site.
  */
-static bool introduce(struct rec_writer *w, const struct rec_op *ops, size_t count, size_t room)
+static bool introduce(struct rec_writer *w, const struct named *named, size_t room)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
         uint32_t segment = w->sites.segment;
         w->defining = true;
-        rec_sites_put(w, ops, count);
+        put_sites(w, named);
         bool ready = rec_segment_room(w, room);
         w->defining = false;
         if (!ready || w->sites.segment == segment)
@@ -324,7 +339,7 @@ static bool introduce(struct rec_writer *w, const struct rec_op *ops, size_t cou
 
 void rec_writer_open_ops(struct rec_writer *w, uint64_t time_ns, const struct rec_op *ops, size_t count)
 {
-    if (!rec_segment_room(w, LARGE_RECORD) || !introduce(w, ops, count, LARGE_RECORD))
+    if (!rec_segment_room(w, LARGE_RECORD) || !introduce(w, &(struct named){ops, count, NULL}, LARGE_RECORD))
         return;
     rec_raw_take(w, rec_encode_open(rec_raw_end(w), LARGE_RECORD, &w->time, time_ns, ops, count));
     rec_note_time(w, time_ns);
@@ -332,7 +347,7 @@ void rec_writer_open_ops(struct rec_writer *w, uint64_t time_ns, const struct re
 
 void rec_writer_stall(struct rec_writer *w, uint64_t time_ns, const struct rec_stall *stall)
 {
-    if (!rec_segment_room(w, LARGE_RECORD))
+    if (!rec_segment_room(w, LARGE_RECORD) || !introduce(w, &(struct named){NULL, 0, stall}, LARGE_RECORD))
         return;
     rec_raw_take(w, rec_encode_stall(rec_raw_end(w), LARGE_RECORD, &w->time, time_ns, stall));
     rec_note_time(w, time_ns);
@@ -376,7 +391,7 @@ static void put_batch(struct rec_writer *w, const struct rec_op *ops, size_t cou
         ready = rec_segment_write(w, false);
     if (ready && !rec_ops_fits(&w->coder))
         ready = rec_segment_write(w, true) && rec_segment_room(w, REC_BATCH_ROOM);
-    if (!ready || !introduce(w, ops, count, REC_BATCH_ROOM)) {
+    if (!ready || !introduce(w, &(struct named){ops, count, NULL}, REC_BATCH_ROOM)) {
         rec_segment_lose(w, ops[0].thread, ops[0].ordinal, count);
         return;
     }

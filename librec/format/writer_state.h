@@ -96,10 +96,10 @@ struct rec_sites {
 void rec_sites_init(struct rec_sites *sites);
 void rec_sites_reset(struct rec_sites *sites);
 /*
- * Puts definitions of those call sites of these ops that the segment does not know yet; what
- * finds no room is left out. Making room may start another segment (sites.segment changes).
+ * Puts the definition of call site id unless the segment has it; what finds no room is left
+ * out. Making room may start another segment (sites.segment changes).
  */
-void rec_sites_put(struct rec_writer *w, const struct rec_op *ops, size_t count);
+void rec_sites_put(struct rec_writer *w, uint32_t id);
 
 /* ---- losses ---- */
 

@@ -134,6 +134,7 @@ struct rec_stall_thread {
     char where[64]; /* wchan or system call, as text; may be empty */
     uint32_t nframes;
     const struct rec_frame *frames; /* innermost first */
+    uint32_t callsite;              /* its Python stack; 0 = none, or not known */
 };
 
 enum rec_stall_why {

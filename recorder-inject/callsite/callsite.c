@@ -1,6 +1,7 @@
 #include "callsite.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -205,6 +206,7 @@ static bool shows(const struct stack *stack)
 /*
  * Caller holds the lock. Number of the stack, and its key goes into the cache. 0 = memory full, or so much
  * new text that some was cut: what was copied is then known, and the rest follows next time.
+ * thread_state is the caller's own, or NULL for the stack of another thread.
  */
 static uint32_t publish_python(const struct stack *stack, const char *thread_state)
 {
@@ -233,6 +235,8 @@ static uint32_t publish_python(const struct stack *stack, const char *thread_sta
     uint32_t site = store_python(&state.store, locations, count);
     if (site == 0)
         return lost(&state.store.header->lost_full);
+    if (thread_state == NULL) /* another thread's: its key is not for us to compute */
+        return site;
     uint64_t key = state.key(&state.api, &state.layout, thread_state, max);
     if (settled && key != KEY_NONE)
         cache_insert(key, site);
@@ -383,6 +387,47 @@ bool callsite_init(const struct callsite_config *config)
 void callsite_stop(void)
 {
     atomic_store_explicit(&state.mode, MODE_OFF, memory_order_release);
+}
+
+void callsite_thread(struct callsite_thread *thread)
+{
+    *thread = (struct callsite_thread){.owner = (uint64_t)pthread_self()};
+    if (atomic_load_explicit(&state.mode, memory_order_acquire) >= MODE_PENDING)
+        thread->state = state.api.this_thread_state();
+}
+
+/* One look at another thread's stack. */
+static bool look_at(const struct callsite_thread *thread, unsigned max, struct stack *stack)
+{
+    uint64_t owner;
+    uintptr_t at = (uintptr_t)thread->state;
+    return state.api.is_initialized() && py_peek(at + state.layout.ts_thread, &owner, sizeof(owner)) &&
+           owner == thread->owner && stack_find(&state.layout, at, max, stack) &&
+           stack_copy(&state.api, &state.layout, stack);
+}
+
+static bool same_stack(const struct stack *a, const struct stack *b)
+{
+    if (a->count != b->count || a->used != b->used || memcmp(a->text, b->text, a->used) != 0)
+        return false;
+    for (unsigned i = 0; i < a->count; i++)
+        if (a->frames[i].address != b->frames[i].address || a->frames[i].code != b->frames[i].code ||
+            a->frames[i].offset != b->frames[i].offset || a->frames[i].line != b->frames[i].line)
+            return false;
+    return true;
+}
+
+uint32_t callsite_of_thread(const struct callsite_thread *thread)
+{
+    struct stack first, second;
+    unsigned max = atomic_load_explicit(&state.frames, memory_order_relaxed);
+    if (thread->state == NULL || atomic_load_explicit(&state.mode, memory_order_acquire) != MODE_PYTHON ||
+        !look_at(thread, max, &first) || !look_at(thread, max, &second) || !same_stack(&first, &second) ||
+        !shows(&first) || !try_lock())
+        return 0;
+    uint32_t site = publish_python(&first, NULL);
+    unlock();
+    return site;
 }
 
 static __attribute__((noinline)) uint32_t slow_path(char *thread_state, const void *return_address)

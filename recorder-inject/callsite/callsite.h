@@ -93,4 +93,18 @@ void callsite_stop(void);
  */
 uint32_t callsite_capture(const void *return_address);
 
+/* The calling thread as Python knows it, for others to ask about. */
+struct callsite_thread {
+    const void *state; /* NULL = not a thread of Python */
+    uint64_t owner;
+};
+void callsite_thread(struct callsite_thread *thread);
+
+/*
+ * The call site at which another thread stands that is blocked in the kernel: its stack is read
+ * twice, by reads that cannot fault, and must not change in between. 0 when it has none, when that
+ * is in doubt, or when the layout is not proved. By one thread at a time, of the same process.
+ */
+uint32_t callsite_of_thread(const struct callsite_thread *thread);
+
 #endif

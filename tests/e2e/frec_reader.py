@@ -357,6 +357,9 @@ class Segment:
             fields["why"], fields["thread"], fields["since_ns"] = body.varint(), body.id(), self.ns(body.varint())
             fields["modules"] = self.modules(body)
             fields["threads"] = body.list(lambda: self.stall_thread(body, fields["modules"]))
+            sites = body.list(body.varint) if body.pos < len(body.data) else []
+            for i, thread in enumerate(fields["threads"]):
+                thread["callsite"] = sites[i] if i < len(sites) else 0
             return "stall", fields
         fields["reason"] = body.varint()
         for name in ("status", "signal", "tid"):

@@ -512,6 +512,61 @@ static void python_threads(void **unused)
     assert_in_range(atomic_load(&header()->misses), 16, 4000);
 }
 
+/* A thread that has come to rest is seen by others; one that runs, or is another than it was, is not. */
+static pthread_barrier_t at_rest, asked;
+static struct callsite_thread resting;
+
+static void *rest(void *argument)
+{
+    struct worker *worker = argument;
+    worker->state.thread = pthread_self();
+    own_state = &worker->state;
+    callsite_thread(&resting);
+    pthread_barrier_wait(&at_rest);
+    pthread_barrier_wait(&asked);
+    return NULL;
+}
+
+static void another_thread(void **unused)
+{
+    (void)unused;
+    static struct worker worker;
+    make_python();
+    start(16);
+    struct callsite_thread own;
+    callsite_thread(&own);
+    assert_int_equal(callsite_of_thread(&own), 0); /* nothing has been proved yet */
+    uint32_t id = callsite_capture(NULL);
+    worker.state = python.state;
+    worker.state.cframe = &worker.cframe;
+    worker.cframe.frame = &worker.frames[0];
+    memcpy(worker.frames, python.frames, sizeof(python.frames));
+    worker.frames[0].previous = &worker.frames[2];
+    pthread_barrier_init(&at_rest, NULL, 2);
+    pthread_barrier_init(&asked, NULL, 2);
+    assert_int_equal(pthread_create(&worker.thread, NULL, rest, &worker), 0);
+    pthread_barrier_wait(&at_rest);
+
+    uint32_t there = callsite_of_thread(&resting);
+    assert_int_not_equal(there, id);
+    struct rec_callsite_site site = site_of(there);
+    assert_int_equal(site.frame_count, 2);
+    assert_memory_equal(site.frames[0].function, "h", 1);
+    assert_memory_equal(site.frames[1].function, "f", 1);
+    assert_int_equal(callsite_of_thread(&own), id);
+
+    struct callsite_thread other = {.state = resting.state, .owner = resting.owner + 1};
+    assert_int_equal(callsite_of_thread(&other), 0); /* the state belongs to somebody else now */
+    other = (struct callsite_thread){.state = (void *)(uintptr_t)8, .owner = resting.owner};
+    assert_int_equal(callsite_of_thread(&other), 0); /* freed */
+    worker.frames[0].previous = (struct frame *)(uintptr_t)8;
+    assert_int_equal(callsite_of_thread(&resting), 0); /* caught in the middle of something */
+    assert_int_equal(atomic_load(&header()->python), REC_CALLSITE_PYTHON_PROVED);
+    assert_int_equal(callsite_capture(NULL), id);
+    pthread_barrier_wait(&asked);
+    pthread_join(worker.thread, NULL);
+}
+
 /* Found broken only after the proof: off from then on, as soon as a new stack is looked at. */
 static void broken_later(void **unused)
 {
@@ -630,7 +685,7 @@ int main(void)
         cmocka_unit_test(spoilt_words),      cmocka_unit_test(broken_later),
         cmocka_unit_test(read_only_objects), cmocka_unit_test(long_table),
         cmocka_unit_test(every_byte_counts), cmocka_unit_test(python_threads),
-        cmocka_unit_test(forbidden_reads),
+        cmocka_unit_test(another_thread),    cmocka_unit_test(forbidden_reads),
     };
     return cmocka_run_group_tests(tests, NULL, end);
 }

@@ -90,6 +90,7 @@ static void stall_fields(const struct rec_stall *stall)
         text("name", thread->name);
         text("where", thread->where);
         frames(thread->frames, thread->nframes);
+        U64("callsite", thread->callsite);
         printf("}");
     }
     printf("]");

@@ -112,6 +112,7 @@ static void write_stall(uint64_t *random, struct rec_writer *writer)
                                                .name = "python3",
                                                .where = "futex_wait_queue",
                                                .nframes = i * 10,
+                                               .callsite = i * 1000,
                                                .frames = frames};
     struct rec_stall stall = {.why = REC_STALL_OPEN_OP,
                               .thread = 1,

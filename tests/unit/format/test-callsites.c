@@ -159,6 +159,36 @@ static void test_open_ops(void **state)
     finish(reader, &bytes);
 }
 
+/* A stalled thread's Python stack, beside its native one. */
+static void test_stall(void **state)
+{
+    struct fixture *f = *state;
+    fixture_open(f, "stall", NULL);
+    rec_writer_callsites(f->writer, synth_callsite, NULL);
+    struct rec_stall_thread threads[] = {{.tid = 7, .state = 'S', .callsite = 12}, {.tid = 8, .state = 'R'}};
+    struct rec_stall stall = {.why = REC_STALL_IDLE,
+                              .thread = REC_ID_NONE,
+                              .since_ns = SYNTH_START_NS,
+                              .nthreads = 2,
+                              .threads = threads};
+    rec_writer_stall(f->writer, SYNTH_START_NS, &stall);
+    struct bytes bytes;
+    struct rec_reader *reader = reopen(f, "stall.frec", &bytes);
+    struct rec_event event;
+    bool told = false;
+    while (rec_reader_next(reader, &event, NULL) == REC_OK && event.type != REC_EV_STALL)
+        if (event.type == REC_EV_CALLSITE) {
+            assert_site(&event.u.callsite, 12);
+            told = true;
+        }
+    assert_true(told);
+    assert_int_equal(event.type, REC_EV_STALL);
+    assert_int_equal(event.u.stall.nthreads, 2);
+    assert_int_equal(event.u.stall.threads[0].callsite, 12);
+    assert_int_equal(event.u.stall.threads[1].callsite, 0);
+    finish(reader, &bytes);
+}
+
 static bool long_texts(void *unused, uint32_t id, struct rec_callsite_def *def)
 {
     static char file[8192], function[8192];
@@ -305,6 +335,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_each_segment, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_parts, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_open_ops, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_stall, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_limits, fixture_setup, fixture_teardown),
         cmocka_unit_test(test_hostile_sites),
         cmocka_unit_test(test_hostile_texts),

@@ -1,8 +1,8 @@
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "internal.h"
+#include "parts.h"
 
 /* Ops of unfinished groups kept back, all threads of a scan together. */
 #define MAX_HELD 65536
@@ -46,12 +46,8 @@ struct rec_scan {
     struct job_snapshot *snapshot;
 
     enum stage stage;
-    size_t part;               /* of the file, in STAGE_FILES */
-    struct job_part following; /* behind all that loading knew of; read when part is at their end */
-    bool in_following;
-    struct rec_reader *reader;
-    uint64_t stop_offset;  /* nothing wanted at or behind it; 0 = none */
-    uint32_t cursor, slot; /* position in the live stages */
+    struct job_parts parts; /* in STAGE_FILES */
+    uint32_t cursor, slot;  /* position in the live stages */
     bool end_seen;
     struct rec_live_callsite *callsite; /* of the region, given last */
     struct rec_source_frame native;
@@ -175,175 +171,6 @@ static enum rec_code merge_op(struct rec_scan *scan, const struct rec_op *op, ui
     if (scan->queued == scan->taken)
         return REC_OK;
     return queue_op(scan, op, offset) ? REC_END : REC_ERR_NOMEM;
-}
-
-/* ---- the file ---- */
-
-/* With a time filter: begin at the first segment that can matter, stop behind the last. */
-static void skip_segments(struct rec_scan *scan)
-{
-    const struct rec_segment_info *segments;
-    size_t count, first = 0;
-    scan->stop_offset = 0;
-    if (!scan->filtered || rec_reader_segments(scan->reader, &segments, &count, NULL) != REC_OK)
-        return;
-    while (first < count && segments[first].last_ns && segments[first].last_ns < scan->filter.from_ns)
-        first++;
-    size_t last = count;
-    while (scan->filter.to_ns && last > first && segments[last - 1].first_ns > scan->filter.to_ns)
-        last--;
-    if (last < count)
-        scan->stop_offset = segments[last].offset;
-    if (first > 0 && first < count && rec_reader_seek(scan->reader, first, NULL) != REC_OK)
-        scan->stop_offset = 0;
-}
-
-/* NULL = all that are known were read. */
-static struct job_part *current_part(struct rec_scan *scan)
-{
-    struct job_source *source = &scan->process->source;
-    if (scan->part < source->nparts)
-        return &source->parts[scan->part];
-    return scan->in_following ? &scan->following : NULL;
-}
-
-static void leave_part(struct rec_scan *scan)
-{
-    if (scan->part < scan->process->source.nparts)
-        scan->part++;
-    else
-        scan->in_following = false;
-}
-
-/*
- * What was in the region when the job was opened may have been drained into a part that was
- * not there then. Loading adds it to the process; a scan, which changes nothing, keeps it to
- * itself. REC_END: there is none.
- */
-static enum rec_code follow(struct rec_scan *scan, struct rec_error *err)
-{
-    struct job_source *source = &scan->process->source;
-    if (!source->live || source->nparts == 0)
-        return REC_END;
-    const struct job_part *last =
-        scan->following.path ? &scan->following : &source->parts[source->nparts - 1];
-    struct job_part next;
-    if (last->number >= JOB_RECOVERED_PART)
-        return REC_END;
-    enum rec_code code = job_find_following(source, last, &next, err);
-    if (code != REC_OK)
-        return code;
-    if (scan->loading) {
-        if (job_source_append(source, &next))
-            return REC_OK;
-        free(next.path);
-        return no_memory(err);
-    }
-    free(scan->following.path);
-    scan->following = next;
-    scan->in_following = true;
-    return REC_OK;
-}
-
-static void note_stats(struct rec_scan *scan)
-{
-    struct rec_reader_stats stats;
-    struct job_process *process = scan->process;
-    rec_reader_stats(scan->reader, &stats);
-    const char *path = current_part(scan)->path;
-    bool last = scan->part + 1 == process->source.nparts;
-    if (stats.damages > 0) {
-        process->pub.damaged = true;
-        job_warn(&process->warnings, path, "%s",
-                 stats.first_problem[0] ? stats.first_problem : "damaged; the rest was kept");
-    }
-    if (stats.torn_tail) {
-        process->pub.torn_tail = true;
-        if (!last)
-            job_warn(&process->warnings, path, "ends inside a record although a later part exists");
-    }
-    if (stats.damages > 0 || stats.torn_tail)
-        process->files_salvaged++;
-}
-
-static void close_part(struct rec_scan *scan)
-{
-    if (scan->loading)
-        note_stats(scan);
-    rec_reader_close(scan->reader);
-    scan->reader = NULL;
-    leave_part(scan);
-}
-
-/*
- * A part that cannot be read, or not to its end. Loading remembers and warns; a scan passes
- * over what loading could not read, and over parts that rotation has removed since.
- */
-static bool pass_over(struct rec_scan *scan, const struct rec_error *problem)
-{
-    struct job_process *process = scan->process;
-    struct job_part *part = current_part(scan);
-    if (problem->code == REC_ERR_NOMEM)
-        return false;
-    if (!scan->loading)
-        return part->broken || access(part->path, F_OK) != 0;
-    job_warn(&process->warnings, part->path, "%s", problem->text);
-    part->broken = true;
-    return true;
-}
-
-/* Opens the current part, or passes over it (REC_END). */
-static enum rec_code open_part(struct rec_scan *scan, struct rec_error *err)
-{
-    struct job_process *process = scan->process;
-    struct rec_error problem = {0};
-    enum rec_code code = rec_reader_open(current_part(scan)->path, &scan->reader, &problem);
-    if (code == REC_OK) {
-        if (scan->loading)
-            process->files_read++;
-        skip_segments(scan);
-        return REC_OK;
-    }
-    if (pass_over(scan, &problem)) {
-        if (scan->loading)
-            process->files_unreadable++;
-        leave_part(scan);
-        return REC_END;
-    }
-    if (err)
-        *err = problem;
-    return code;
-}
-
-/* The next record of the file; REC_END when the file has no more. */
-static enum rec_code next_in_files(struct rec_scan *scan, struct rec_event *event, struct rec_error *err)
-{
-    for (;;) {
-        if (!scan->reader) {
-            enum rec_code code = current_part(scan) ? REC_OK : follow(scan, err);
-            if (code != REC_OK)
-                return code;
-            code = open_part(scan, err);
-            if (code == REC_END)
-                continue;
-            if (code != REC_OK)
-                return code;
-        }
-        struct rec_error problem; /* filled on failure only: this loop is hot */
-        enum rec_code code = rec_reader_next(scan->reader, event, &problem);
-        if (code == REC_OK && !(scan->stop_offset && event->offset >= scan->stop_offset))
-            return REC_OK;
-        if (code != REC_OK && code != REC_END) {
-            if (!pass_over(scan, &problem)) {
-                if (err)
-                    *err = problem;
-                return code;
-            }
-            if (scan->loading)
-                scan->process->pub.damaged = true;
-        }
-        close_part(scan);
-    }
 }
 
 /* ---- the live region ---- */
@@ -553,7 +380,7 @@ static enum rec_code give_op(struct rec_scan *scan, struct rec_event *event, str
 
 static enum rec_code step_files(struct rec_scan *scan, struct rec_event *event, struct rec_error *err)
 {
-    enum rec_code code = next_in_files(scan, event, err);
+    enum rec_code code = job_parts_next(&scan->parts, event, err);
     if (code == REC_END) {
         next_stage(scan);
         return REC_END;
@@ -644,6 +471,7 @@ enum rec_code job_scan_open(struct job_process *process, const struct rec_scan_f
         s->filter = *filter;
         s->filtered = true;
     }
+    s->parts = (struct job_parts){.process = process, .loading = loading, .filter = s->filter};
     enum rec_code code = take_snapshot(s, err);
     if (code != REC_OK) {
         rec_scan_close(s);
@@ -670,8 +498,7 @@ void rec_scan_close(struct rec_scan *scan)
 {
     if (!scan)
         return;
-    rec_reader_close(scan->reader);
-    free(scan->following.path);
+    job_parts_fini(&scan->parts);
     job_snapshot_free(scan->snapshot);
     for (size_t i = 0; i < scan->nthreads; i++)
         free(scan->threads[i].held);

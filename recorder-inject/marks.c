@@ -11,6 +11,13 @@
 #define COMMS         4  /* that one launch may wait for; ops of further ones get no number */
 #define CONTEXTS      64
 
+/*
+ * A stream takes about 1,024 pieces of work; who asks for more waits inside the call. Marks must not bring
+ * a program there that would not have come there by itself: with so many launches of the stream not over,
+ * further ones get no marks.
+ */
+#define MAX_AHEAD 128
+
 enum { RESULT_SUCCESS = 0, RESULT_IN_PROGRESS = 7 };
 
 /* The application's errno comes through unharmed. */
@@ -286,6 +293,13 @@ static uint64_t next_number(uint16_t index)
     return number;
 }
 
+static bool too_far_ahead(uint16_t index)
+{
+    const struct rec_live_mark *mark = &recorder.live.marks[index];
+    uint64_t launched = atomic_load_explicit(&mark->launched, memory_order_relaxed);
+    return launched - atomic_load_explicit(&mark->end, memory_order_relaxed) >= MAX_AHEAD;
+}
+
 static bool claim(struct thread *thread, struct mark *mark, uint16_t index, void *stream)
 {
     const struct cuda_driver *cuda = cuda_driver();
@@ -296,6 +310,10 @@ static bool claim(struct thread *thread, struct mark *mark, uint16_t index, void
     mark->address = mark->context ? address_in(cuda, mark->context) : 0;
     if (!mark->address || !is_own_stream(thread, index, stream) || !take(index, thread->index + 1))
         return false;
+    if (too_far_ahead(index)) {
+        release(index);
+        return false;
+    }
     mark->address += sizeof(struct rec_live_mark) * index;
     mark->stream = stream;
     mark->index = index;

@@ -41,7 +41,8 @@ FUNCTION(cuStreamWriteValue64_v2, void *stream, uint64_t address, uint64_t value
     (void)flags;
     if (stub_cuda.fail)
         return stub_cuda.fail;
-    *(volatile uint64_t *)(uintptr_t)address = value;
+    if (!stub_cuda.stuck)
+        *(volatile uint64_t *)(uintptr_t)address = value;
     stub_note(STUB_WRITE, stream, address, value);
     return 0;
 }

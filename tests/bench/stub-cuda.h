@@ -23,6 +23,7 @@ struct stub_event {
 struct stub_cuda {
     bool log;          /* keep events; the bench does not */
     int fail;          /* result of writes */
+    bool stuck;        /* streams take work and do not run it */
     int no_context;    /* no thread has a current context */
     void *capturing;   /* the stream being captured */
     int capture_mode;  /* of the thread that registers */

@@ -259,6 +259,29 @@ static void many_launches(void **state)
     assert_int_equal(last_op().state, REC_STATE_COMPLETED);
 }
 
+/* A stream has room for so much work only, and what is left is the program's. */
+static void a_stuck_stream_is_not_filled(void **state)
+{
+    (void)state;
+    void *stream = stream_on(0, 13);
+    all_reduce(comms[0], stream);
+    uint64_t end = stub_cuda.event[2].address;
+    stub_cuda.stuck = true;
+    int marked = 0;
+    for (int i = 0; i < 1000; i++) {
+        stub_cuda.events = 0;
+        all_reduce(comms[0], stream);
+        marked += stub_cuda.events == 3;
+    }
+    assert_int_equal(marked, 128);
+    assert_int_equal(last_op().launch, 0);
+    stub_cuda.stuck = false;
+    *(volatile uint64_t *)(uintptr_t)end = 129; /* it moves on */
+    all_reduce(comms[0], stream);
+    assert_int_equal(last_op().launch, 130);
+    assert_int_equal(last_op().state, REC_STATE_COMPLETED);
+}
+
 static void a_child_leaves_the_parents_marks_alone(void **state)
 {
     (void)state;
@@ -348,6 +371,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(a_failed_launch_has_no_end, prepare),
         cmocka_unit_test_setup(per_thread_streams_do_not_mix, prepare),
         cmocka_unit_test_setup(many_launches, prepare),
+        cmocka_unit_test_setup(a_stuck_stream_is_not_filled, prepare),
         cmocka_unit_test_setup(a_child_leaves_the_parents_marks_alone, prepare),
         cmocka_unit_test_setup(a_refusal_ends_all_marks, prepare),
     };

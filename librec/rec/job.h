@@ -55,6 +55,7 @@ struct rec_process {
     int32_t world_size; /* as the launcher said; -1 unknown */
     int32_t local_rank; /* -1 unknown */
     bool derived_rank;
+    char restart[64]; /* the launcher's restart counter; "" = unknown */
     int32_t pid;
     uint64_t proc_uid;
     char host[128];
@@ -167,7 +168,8 @@ const char *const *rec_job_warnings(const struct rec_job *job, size_t *count);
  * Streams one process: .frec parts in order, then what only its live region holds. Every
  * op once, ops of a thread in ordinal order. Ops carry comm ids of the process; translate
  * with rec_process_member. filter (may be NULL): only ops it accepts are given, and parts of
- * the file that cannot hold such ops may be skipped.
+ * the file that cannot hold such ops may be skipped. Of a process that runs with a size limit,
+ * the oldest ops may be missing: rotation may have removed their part since the job was opened.
  */
 struct rec_scan;
 struct rec_scan_filter {

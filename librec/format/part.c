@@ -124,34 +124,59 @@ static int reopen(struct rec_parts *parts)
     return 0;
 }
 
-int rec_parts_append(struct rec_parts *parts, const void *data, size_t bytes)
+/* Makes sure that fd is the current part's and that writing up to end raises no signal. */
+static int ready(struct rec_parts *parts, uint64_t end)
 {
     if (parts->count == 0)
         return EBADF;
-    struct rec_part *part = rec_parts_current(parts);
-    if (!is_part(parts->fd, part)) {
+    if (!is_part(parts->fd, rec_parts_current(parts))) {
         int error = reopen(parts);
         if (error)
             return error;
     }
     struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        part->bytes + bytes > limit.rlim_cur)
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && end > limit.rlim_cur)
         return EFBIG;
+    return 0;
+}
+
+/* *done is how far it came. */
+static int write_at(int fd, uint64_t offset, const void *data, size_t bytes, size_t *done)
+{
     const char *p = data;
-    size_t done = 0;
-    while (done < bytes) {
-        ssize_t n = pwrite(parts->fd, p + done, bytes - done, (off_t)(part->bytes + done));
+    for (*done = 0; *done < bytes;) {
+        ssize_t n = pwrite(fd, p + *done, bytes - *done, (off_t)(offset + *done));
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0) {
-            int error = n < 0 ? errno : ENOSPC;
-            if (done && ftruncate(parts->fd, (off_t)part->bytes) != 0) {
-                /* The torn block stays; the next one overwrites it, and readers step over it. */
-            }
-            return error;
+        if (n <= 0)
+            return n < 0 ? errno : ENOSPC;
+        *done += (size_t)n;
+    }
+    return 0;
+}
+
+int rec_parts_overwrite(struct rec_parts *parts, uint64_t offset, const void *data, size_t bytes)
+{
+    size_t done;
+    int error = ready(parts, offset + bytes);
+    return error ? error : write_at(parts->fd, offset, data, bytes, &done);
+}
+
+int rec_parts_append(struct rec_parts *parts, const void *data, size_t bytes)
+{
+    if (parts->count == 0)
+        return EBADF;
+    struct rec_part *part = rec_parts_current(parts);
+    int error = ready(parts, part->bytes + bytes);
+    if (error)
+        return error;
+    size_t done;
+    error = write_at(parts->fd, part->bytes, data, bytes, &done);
+    if (error) {
+        if (done && ftruncate(parts->fd, (off_t)part->bytes) != 0) {
+            /* The torn block stays; the next one overwrites it, and readers step over it. */
         }
-        done += (size_t)n;
+        return error;
     }
     if (part->bytes == 0)
         memcpy(parts->head, data, sizeof(parts->head));

@@ -1,6 +1,6 @@
 /*
- * The files of a trace: STEM.frec, then STEM.1.frec … . Appends whole blocks and nothing
- * else; knows which parts still exist and removes the oldest. Runs inside the job:
+ * The files of a trace: STEM.frec, then STEM.1.frec … . Appends whole blocks, and changes bytes of
+ * the header in place; knows which parts still exist and removes the oldest. Runs inside the job:
  *
  *   - The descriptor may have been closed by the job and its number given to another file.
  *     Before each write fstat(2) must show our device and inode and all that we wrote; else
@@ -53,6 +53,9 @@ int rec_parts_create(struct rec_parts *parts, uint32_t number);
 
 /* Appends a block to the current part. */
 int rec_parts_append(struct rec_parts *parts, const void *data, size_t bytes);
+
+/* Writes over bytes of the current part that were written before. */
+int rec_parts_overwrite(struct rec_parts *parts, uint64_t offset, const void *data, size_t bytes);
 
 /*
  * Asks the system to begin writing to the disk or server what it still holds in memory, without

@@ -7,7 +7,9 @@
 #include <zstd.h>
 
 #include "format/decode.h"
+#include "format/notice.h"
 #include "format/scan.h"
+#include "rec/live.h"
 #include "rec/reader.h"
 
 #define SEGMENTS_MAX  ((size_t)1 << 20)
@@ -23,6 +25,9 @@ struct rec_reader {
     bool header_bad;
     bool at_end;
     struct rec_piece piece; /* the one being decoded */
+    bool has_notice;
+    struct rec_notice notice;
+    int notice_given; /* events of it */
     struct rec_segment_info *segments;
     size_t nsegments;
     bool segments_known;
@@ -44,6 +49,15 @@ static enum rec_code set_meta(struct rec_reader *r, const char *meta, size_t byt
     return REC_OK;
 }
 
+/* An older header has none, and none is no damage. */
+static void read_notice(struct rec_reader *r, uint32_t minor, uint32_t header_bytes)
+{
+    const uint8_t *bytes = NULL;
+    if (minor >= REC_WIRE_NOTICE_MINOR && header_bytes >= REC_WIRE_META)
+        bytes = rec_source_get(&r->scan.source, REC_WIRE_NOTICE, REC_WIRE_NOTICE_BYTES);
+    r->has_notice = bytes && rec_notice_decode(&r->scan.crc, bytes, &r->notice);
+}
+
 /* REC_ERR_CORRUPT: look for a segment instead. */
 static enum rec_code read_header(struct rec_reader *r, struct rec_error *err)
 {
@@ -52,7 +66,7 @@ static enum rec_code read_header(struct rec_reader *r, struct rec_error *err)
     if (!h || memcmp(h, REC_WIRE_FILE_MAGIC, 8) != 0 ||
         rec_crc_add(&r->scan.crc, 0, h, 60) != rec_get32(h + 60))
         return REC_ERR_CORRUPT;
-    uint32_t major = rec_get16(h + 8);
+    uint32_t major = rec_get16(h + 8), minor = rec_get16(h + 10);
     if (major > REC_WIRE_MAJOR)
         return rec_error_set(err, REC_ERR_VERSION, r->path, 8,
                              "trace format %u is newer than this program (%u)", major, REC_WIRE_MAJOR);
@@ -65,6 +79,7 @@ static enum rec_code read_header(struct rec_reader *r, struct rec_error *err)
         header_bytes > REC_WIRE_META_MAX || meta_bytes > REC_WIRE_META_MAX || r->tick_ns == 0)
         return REC_ERR_CORRUPT;
     r->scan.data_start = (uint64_t)header_bytes + meta_bytes;
+    read_notice(r, minor, header_bytes);
     const uint8_t *meta = rec_source_get(source, header_bytes, meta_bytes);
     if (!meta || rec_crc_add(&r->scan.crc, 0, meta, meta_bytes) != meta_crc)
         return REC_ERR_CORRUPT;
@@ -107,6 +122,7 @@ static void rewind_to(struct rec_reader *r, uint64_t offset)
     r->scan.gap = false;
     r->scan.lost_ops = 0;
     r->at_end = false;
+    r->notice_given = 0;
     rec_decoder_piece(&r->decoder, r->raw, 0);
 }
 
@@ -313,6 +329,46 @@ static bool give_gap(struct rec_reader *r, struct rec_event *event)
     return true;
 }
 
+/* In place of the records that could not be written; pieces that came after all make it void. */
+static bool give_notice(struct rec_reader *r, struct rec_event *event)
+{
+    const struct rec_notice *notice = &r->notice;
+    if (!r->has_notice || r->scan.lowest_sequence > notice->sequence)
+        return false;
+    struct rec_reader_stats *stats = &r->scan.stats;
+    stats->unwritten = true;
+    stats->write_error = (int32_t)notice->error;
+    stats->unwritten_ops = notice->ops;
+    for (;;) {
+        *event = (struct rec_event){.notice = true, .offset = REC_WIRE_NOTICE, .time_ns = notice->time_ns};
+        switch (r->notice_given++) {
+        case 0:
+            event->type = REC_EV_HEARTBEAT;
+            return true;
+        case 1:
+            event->type = REC_EV_LOSS;
+            event->u.loss =
+                (struct rec_loss){.thread = REC_ID_NONE, .count = notice->ops, .why = REC_LOSS_WRITE};
+            if (notice->ops)
+                return true;
+            break;
+        case 2:
+            event->type = REC_EV_END;
+            event->time_ns = notice->end_ns;
+            event->u.end = (struct rec_end){.reason = notice->end_reason,
+                                            .status = notice->end_status,
+                                            .signal = notice->end_signal,
+                                            .tid = notice->end_tid};
+            if (notice->end_reason != REC_END_NONE)
+                return true;
+            break;
+        default:
+            r->notice_given = 3;
+            return false;
+        }
+    }
+}
+
 /* What the decoder gives, with its failures turned into damage; REC_END: it needs another piece. */
 static enum rec_code decode(struct rec_reader *r, struct rec_event *event, struct rec_error *err)
 {
@@ -322,6 +378,7 @@ static enum rec_code decode(struct rec_reader *r, struct rec_event *event, struc
     switch (code) {
     case REC_OK:
         event->offset = r->piece.offset;
+        event->notice = false;
         r->scan.stats.ops += event->type == REC_EV_OP;
         return REC_OK;
     case REC_END:
@@ -344,7 +401,7 @@ enum rec_code rec_reader_next(struct rec_reader *r, struct rec_event *event, str
         if (code != REC_END)
             return code;
         if (r->at_end)
-            return give_gap(r, event) ? REC_OK : REC_END;
+            return give_gap(r, event) || give_notice(r, event) ? REC_OK : REC_END;
         code = next_piece(r, err);
         if (code != REC_OK && code != REC_END)
             return code;

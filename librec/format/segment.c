@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "rec/live.h"
+
 #define SEGMENT_AGE_NS       UINT64_C(300000000000)
 #define MAX_RETRY_STEP       16 /* flushes */
 #define MAX_PART_NUMBER_SKIP 100
@@ -32,20 +34,20 @@ static int append(struct rec_writer *w, const void *data, size_t bytes)
 static int write_header(struct rec_writer *w)
 {
     uint8_t *h = w->out;
-    memset(h, 0, REC_WIRE_HEADER_BYTES);
+    memset(h, 0, REC_WIRE_META);
     memcpy(h, REC_WIRE_FILE_MAGIC, 8);
     rec_put16(h + 8, REC_WIRE_MAJOR);
     rec_put16(h + 10, REC_WIRE_MINOR);
     rec_put32(h + 12, REC_WIRE_BYTE_ORDER);
-    rec_put32(h + 16, REC_WIRE_HEADER_BYTES);
+    rec_put32(h + 16, REC_WIRE_META);
     rec_put32(h + 20, (uint32_t)w->meta_bytes);
     rec_put32(h + 24, w->part_number);
     rec_put32(h + 28, w->tick_ns);
     rec_put64(h + 32, w->file_id);
     rec_put32(h + 56, rec_crc_add(&w->crc, 0, w->meta, w->meta_bytes));
     rec_put32(h + 60, rec_crc_add(&w->crc, 0, h, 60));
-    memcpy(h + REC_WIRE_HEADER_BYTES, w->meta, w->meta_bytes);
-    return append(w, h, REC_WIRE_HEADER_BYTES + w->meta_bytes);
+    memcpy(h + REC_WIRE_META, w->meta, w->meta_bytes);
+    return append(w, h, REC_WIRE_META + w->meta_bytes);
 }
 
 int rec_segment_create_part(struct rec_writer *w, uint32_t number)
@@ -56,6 +58,7 @@ int rec_segment_create_part(struct rec_writer *w, uint32_t number)
     w->part_number = number;
     w->index_count = 0;
     w->index_complete = true;
+    w->noticed = false;
     error = write_header(w);
     if (error)
         rec_parts_remove_current(&w->parts);
@@ -89,9 +92,36 @@ int rec_segment_write_index(struct rec_writer *w)
     return append(w, h, REC_WIRE_PIECE_BYTES + data_bytes);
 }
 
+/* ---- the notice ---- */
+
+static void put_notice(struct rec_writer *w, bool wanted)
+{
+    uint8_t bytes[REC_WIRE_NOTICE_BYTES] = {0};
+    if (!wanted && !w->noticed)
+        return;
+    if (wanted)
+        rec_notice_encode(&w->crc, &w->last, bytes);
+    if (rec_parts_overwrite(&w->parts, REC_WIRE_NOTICE, bytes, sizeof(bytes)) == 0)
+        w->noticed = wanted;
+}
+
+void rec_segment_notice(struct rec_writer *w)
+{
+    struct rec_notice *notice = &w->last;
+    notice->error = (uint32_t)w->error;
+    notice->sequence = w->sequence;
+    notice->time_ns = w->last_ns;
+    notice->ops = w->held + w->piece_ops;
+    for (uint32_t i = 0; i < w->losses.count; i++)
+        if (w->losses.entries[i].loss.why != REC_LOSS_ROTATED)
+            notice->ops += w->losses.entries[i].loss.count;
+    put_notice(w, w->error || w->held || w->end_waits);
+}
+
 static int rotate(struct rec_writer *w)
 {
     (void)rec_segment_write_index(w);
+    put_notice(w, false); /* it would outlive what it speaks of */
     int error = EEXIST;
     for (uint32_t skip = 1; error == EEXIST && skip <= MAX_PART_NUMBER_SKIP; skip++)
         error = rec_segment_create_part(w, w->part_number + skip);
@@ -140,6 +170,7 @@ static void back_off(struct rec_writer *w, int error)
     if (w->retry_step > MAX_RETRY_STEP)
         w->retry_step = MAX_RETRY_STEP;
     w->retry_in = w->retry_step;
+    rec_segment_notice(w);
 }
 
 /* The piece is lost, and with it the rest of its segment: zstd's history has gone on. */
@@ -240,6 +271,9 @@ static bool deliver(struct rec_writer *w)
     }
     w->stuck_bytes = 0;
     count_piece(w, bytes, w->stuck_last);
+    if (!w->end_waits)
+        w->last.end_reason = REC_END_NONE; /* it is in the file */
+    rec_segment_notice(w);
     /* Definitions may be among what was dropped: only a new segment has them all. */
     if (w->dropped && w->segment)
         end_segment(w);
@@ -387,7 +421,7 @@ static bool put_small_defs(struct rec_writer *w)
 /* Starts a segment with everything that its records refer to. */
 static bool begin_segment(struct rec_writer *w)
 {
-    uint64_t header = REC_WIRE_HEADER_BYTES + w->meta_bytes;
+    uint64_t header = REC_WIRE_META + w->meta_bytes;
     uint64_t bytes = rec_parts_current(&w->parts)->bytes;
     clear_piece(w);
     if (w->max_bytes && bytes > header && bytes + w->segment_bytes > w->part_bytes) {

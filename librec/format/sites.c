@@ -78,10 +78,9 @@ static void put_site(struct rec_writer *w, const struct rec_callsite_def *def)
 void rec_sites_put(struct rec_writer *w, uint32_t id)
 {
     struct rec_sites *sites = &w->sites;
-    uint64_t bit = UINT64_C(1) << (id % 64);
-    if (!sites->source || id == 0 || id >= REC_SITES_MAX || (sites->told[id / 64] & bit))
+    if (!sites->source || rec_sites_told(sites, id))
         return;
-    sites->told[id / 64] |= bit;
+    sites->told[id / 64] |= UINT64_C(1) << (id % 64);
     struct rec_callsite_def def;
     if (sites->source(sites->context, id, &def))
         put_site(w, &def);

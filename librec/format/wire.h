@@ -11,12 +11,16 @@
 #include <string.h>
 
 #define REC_WIRE_MAJOR      1
-#define REC_WIRE_MINOR      1
+#define REC_WIRE_MINOR      2
 #define REC_WIRE_BYTE_ORDER 0x01020304u
 
-/* File header: fixed part, then the metadata. */
+/* File header: fixed part, the notice (notice.h, since 1.2), then the metadata. */
 #define REC_WIRE_FILE_MAGIC   "FREC\r\n\x1a\n" /* as PNG's: a transfer in text mode breaks it visibly */
 #define REC_WIRE_HEADER_BYTES 64
+#define REC_WIRE_NOTICE       REC_WIRE_HEADER_BYTES /* where it is */
+#define REC_WIRE_NOTICE_BYTES 64
+#define REC_WIRE_META         (REC_WIRE_NOTICE + REC_WIRE_NOTICE_BYTES)
+#define REC_WIRE_NOTICE_MINOR 2
 #define REC_WIRE_META_MAX     (1u << 20)
 
 /* Piece headers. The magic numbers read "FRSG", "FRPC", "FRIX" in the file. */

@@ -218,6 +218,16 @@ void rec_writer_abandon(struct rec_writer *w)
     w->open = false;
 }
 
+void rec_writer_held(struct rec_writer *w, uint64_t time_ns, uint64_t ops)
+{
+    if (!w->open || ops == w->held)
+        return;
+    w->held = ops;
+    if (time_ns > w->last_ns)
+        w->last_ns = time_ns;
+    rec_segment_notice(w);
+}
+
 void rec_writer_status(const struct rec_writer *w, struct rec_writer_status *status)
 {
     *status = (struct rec_writer_status){
@@ -312,7 +322,8 @@ struct named {
 static void put_sites(struct rec_writer *w, const struct named *named)
 {
     for (size_t i = 0; i < named->count; i++)
-        rec_sites_put(w, named->ops[i].callsite);
+        if (!rec_sites_told(&w->sites, named->ops[i].callsite))
+            rec_sites_put(w, named->ops[i].callsite);
     for (uint32_t i = 0; named->stall && i < named->stall->nthreads; i++)
         rec_sites_put(w, named->stall->threads[i].callsite);
 }
@@ -355,8 +366,16 @@ void rec_writer_stall(struct rec_writer *w, uint64_t time_ns, const struct rec_s
 
 void rec_writer_end(struct rec_writer *w, uint64_t time_ns, const struct rec_end *end)
 {
+    w->last.end_reason = end->reason;
+    w->last.end_status = end->status;
+    w->last.end_signal = end->signal;
+    w->last.end_tid = end->tid;
+    w->last.end_ns = time_ns;
+    if (time_ns > w->last_ns)
+        w->last_ns = time_ns;
     w->retry_in = 0; /* the last chance */
-    if (!rec_segment_room(w, LARGE_RECORD))
+    w->end_waits = !rec_segment_room(w, LARGE_RECORD);
+    if (w->end_waits)
         return;
     rec_raw_take(w, rec_encode_end(rec_raw_end(w), LARGE_RECORD, &w->time, time_ns, end));
     rec_note_time(w, time_ns);

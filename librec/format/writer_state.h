@@ -15,6 +15,7 @@
 #include "format/checkpoint.h"
 #include "format/crc.h"
 #include "format/encode.h"
+#include "format/notice.h"
 #include "format/ops.h"
 #include "format/part.h"
 #include "format/wire.h"
@@ -101,6 +102,12 @@ void rec_sites_reset(struct rec_sites *sites);
  */
 void rec_sites_put(struct rec_writer *w, uint32_t id);
 
+/* Does the segment have it, or can it have no definition? For every op. */
+static inline bool rec_sites_told(const struct rec_sites *sites, uint32_t id)
+{
+    return id == 0 || id >= REC_SITES_MAX || (sites->told[id / 64] >> (id % 64) & 1);
+}
+
 /* ---- losses ---- */
 
 #define REC_LOSSES 256
@@ -181,6 +188,10 @@ struct rec_writer {
     uint64_t last_ns;              /* latest time given */
     uint64_t pushed_ns;            /* when the system was last asked to write back */
     uint64_t ops, lost_ops;
+    uint64_t held;          /* ops that the caller keeps because writing fails */
+    struct rec_notice last; /* its end is what rec_writer_end was given; the rest is filled when written */
+    bool end_waits;         /* the end found no room: only the notice can tell it */
+    bool noticed;           /* the current part's header has a notice */
 
     uint64_t flushes;
     uint32_t ended_count;
@@ -217,6 +228,8 @@ void rec_segment_give_up(struct rec_writer *w);
 bool rec_segment_full(const struct rec_writer *w);
 /* Puts the losses that wait into the piece; false when there is no room for them yet. */
 bool rec_segment_put_losses(struct rec_writer *w);
+/* Brings the notice in the part's header up to date, or takes it away when all is well. */
+void rec_segment_notice(struct rec_writer *w);
 /* Notes ops that never reach the file. */
 void rec_segment_lose(struct rec_writer *w, uint32_t thread, uint64_t first_ordinal, uint64_t count);
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #include "rec/error.h"
+#include "rec/job.h"
 
 #define FR_EXIT_ERROR 2
 
@@ -27,6 +28,9 @@ void fr_init(const char *tool);
 int fr_error(const struct rec_error *err);
 /* The same from a format; path may be NULL. */
 int fr_errorf(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* What to say after REC_ERR_MIXED: "fr-dump: path: reason", then the jobs to choose from. Returns
+ * FR_EXIT_ERROR. */
+int fr_choose_job(const char *path, const struct rec_job *job, const struct rec_error *err);
 /* "fr-dump: reason" and "Try 'fr-dump --help'." on stderr. Returns FR_EXIT_ERROR. */
 int fr_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -16,16 +16,7 @@ struct rec_job *dump_open(const struct dump_options *options)
         fr_error(&err);
         return NULL;
     }
-    fr_errorf(options->paths[0], "%s (--job ID, or --job latest)", err.text);
-    size_t count;
-    const struct rec_job_info *jobs = rec_job_candidates(job, &count);
-    for (size_t i = 0; i < count; i++) {
-        char id[512], source[128], start[64];
-        fprintf(stderr, "  %s  (%s, %s, %u %s)\n", fr_clean(id, sizeof(id), jobs[i].id),
-                fr_clean(source, sizeof(source), jobs[i].source),
-                dump_date(jobs[i].start_ns, start, sizeof(start)), jobs[i].processes,
-                jobs[i].processes == 1 ? "process" : "processes");
-    }
+    fr_choose_job(options->paths[0], job, &err);
     rec_job_close(job);
     return NULL;
 }

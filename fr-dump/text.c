@@ -164,6 +164,14 @@ static void put_fate(const struct rec_process *process)
     }
 }
 
+/* "UTC", "CET" …; the C library keeps the names. */
+static const char *zone_at(uint64_t ns)
+{
+    time_t seconds = (time_t)(ns / 1000000000u);
+    struct tm tm;
+    return localtime_r(&seconds, &tm) ? tm.tm_zone : "";
+}
+
 static void text_process(const struct rec_job *job, const struct rec_process *process)
 {
     static bool not_first;
@@ -186,8 +194,9 @@ static void text_process(const struct rec_job *job, const struct rec_process *pr
     if (process->nccl_version)
         out_format(", NCCL %u.%u.%u", process->nccl_version / 10000, process->nccl_version / 100 % 100,
                    process->nccl_version % 100);
-    out_format("\n%s to %s, %llu calls", dump_date(process->start_ns, start, sizeof(start)),
-               dump_date(process->last_ns, last, sizeof(last)), (unsigned long long)process->ops);
+    out_format("\n%s to %s %s, %llu calls", dump_date(process->start_ns, start, sizeof(start)),
+               dump_date(process->last_ns, last, sizeof(last)), zone_at(process->last_ns),
+               (unsigned long long)process->ops);
     if (process->dropped_ops)
         out_format(" (%llu lost)", (unsigned long long)process->dropped_ops);
     out_text(", ");

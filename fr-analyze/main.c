@@ -69,20 +69,6 @@ struct options {
     struct rec_analyze_options analyze;
 };
 
-static int report_candidates(const struct rec_job *job, const struct rec_error *err)
-{
-    int status = fr_error(err);
-    size_t count;
-    const struct rec_job_info *infos = rec_job_candidates(job, &count);
-    fprintf(stderr, "Choose one with --job:\n");
-    for (size_t i = 0; i < count; i++) {
-        char id[256];
-        fprintf(stderr, "  %s  (%u processes, by %s)\n", fr_clean(id, sizeof id, infos[i].id),
-                infos[i].processes, infos[i].source);
-    }
-    return status;
-}
-
 static int print_json(const struct rec_job *job, const struct rec_verdict *verdict)
 {
     char *text = rec_verdict_json(job, verdict);
@@ -116,7 +102,7 @@ static int analyze(const char *const *dirs, size_t ndirs, const struct options *
     int status;
     enum rec_code code = rec_job_open(dirs, ndirs, &options->job, &job, &err);
     if (code == REC_ERR_MIXED && job)
-        status = report_candidates(job, &err);
+        status = fr_choose_job(dirs[0], job, &err);
     else if (code != REC_OK || (code = rec_analyze(job, &options->analyze, &verdict, &err)) != REC_OK)
         status = fr_error(&err);
     else if (options->json)
@@ -203,6 +189,8 @@ int main(int argc, char **argv)
     if (optind == argc)
         return fr_usage_error("name the directory of the traces (FREC_DIR)");
     options.job.live_dir = fr_live_dir(live_dir);
+    if (options.watch && options.tui)
+        return fr_usage_error("--watch and --tui exclude each other");
     if (options.watch)
         return watch((const char *const *)argv + optind, (size_t)(argc - optind), &options);
     if (options.interval_sec || options.on_fault)

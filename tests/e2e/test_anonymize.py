@@ -144,6 +144,25 @@ def test_times_and_joins_stay(tmp_path):
         assert names == {"comm-1", "comm-2"}
 
 
+def test_lines_of_python(tmp_path):
+    """Files and functions go, the shape of the stacks and the line numbers stay."""
+    with harness.Recording() as recording:
+        assert recording.run_python(2, "--steps", 5).status == 0
+        anonymize(tmp_path / "copy", recording.traces)
+        before = [c.get("stack") for c in recording.dump("--stack")]
+        after = [c.get("stack") for c in calls_of("--stack", tmp_path / "copy")[1]]
+        frames = [(b, a) for old, new in zip(before, after) for b, a in zip(old or [], new or [])]
+        assert len(frames) > 50 and [len(x or []) for x in before] == [len(x or []) for x in after]
+        for field in ("file", "function"):
+            pairs = {(b[field], a[field]) for b, a in frames if field in b}
+            assert len(pairs) == len({b for b, _ in pairs}) == len({a for _, a in pairs})
+        assert all(b.get("line") == a.get("line") for b, a in frames)
+        texts = {text for b, _ in frames for text in (b.get("file"), b.get("function")) if text and len(text) > 4}
+        texts |= {part for text in texts for part in text.split("/") if len(part) > 4}
+        assert "reduce_bucket" in texts
+        assert_clean(sorted((tmp_path / "copy").glob("*.frec")), texts, set())
+
+
 def test_two_copies_cannot_be_joined(tmp_path):
     dump = harness.SOURCE / "samples/dumps/healthy"
     for name in ("a", "b"):

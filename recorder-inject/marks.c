@@ -16,7 +16,7 @@
  * a program there that would not have come there by itself: with so many launches of the stream not over,
  * further ones get no marks.
  */
-#define MAX_AHEAD 128
+#define MAX_AHEAD 256
 
 enum { RESULT_SUCCESS = 0, RESULT_IN_PROGRESS = 7 };
 

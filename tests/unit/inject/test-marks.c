@@ -273,12 +273,12 @@ static void a_stuck_stream_is_not_filled(void **state)
         all_reduce(comms[0], stream);
         marked += stub_cuda.events == 3;
     }
-    assert_int_equal(marked, 128);
+    assert_int_equal(marked, 256);
     assert_int_equal(last_op().launch, 0);
     stub_cuda.stuck = false;
-    *(volatile uint64_t *)(uintptr_t)end = 129; /* it moves on */
+    *(volatile uint64_t *)(uintptr_t)end = 257; /* it moves on */
     all_reduce(comms[0], stream);
-    assert_int_equal(last_op().launch, 130);
+    assert_int_equal(last_op().launch, 258);
     assert_int_equal(last_op().state, REC_STATE_COMPLETED);
 }
 

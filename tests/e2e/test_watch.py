@@ -223,6 +223,7 @@ def test_nothing_to_watch(tmp_path):
     (["--watch", "--interval", "x"], "--interval: no number of seconds: x"),
     (["--interval", "3"], "--interval needs --watch"),
     (["--on-fault", "true"], "--on-fault needs --watch"),
+    (["--watch", "--tui"], "--watch and --tui exclude each other"),
 ])
 def test_wrong_options(options, message, tmp_path):
     done = harness.tool(harness.FR_ANALYZE, *options, tmp_path)

@@ -147,11 +147,9 @@ static ncclResult_t add_shrink(ncclComm_t comm, const int *excluded, int nexclud
     name_child(&job, 0, 0);
     job.identity.id = id;
     *newcomm = NULL;
-    if (job.ends_parent) {
-        lab_comm_stop(comm);
-        lab_comm_wait_jobs(comm); /* what was launching gives up */
-    }
-    return lab_group_add_job(&job);
+    if (job.ends_parent)
+        result = lab_comm_stop(comm, "ncclCommShrink");
+    return result == ncclSuccess ? lab_group_add_job(&job) : result;
 }
 
 ncclResult_t pncclCommShrink(ncclComm_t comm, int *excluded, int nexcluded, ncclComm_t *newcomm,

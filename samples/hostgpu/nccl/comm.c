@@ -106,11 +106,16 @@ void lab_comm_abort(ncclComm_t c)
         lab_bell_ring(c, c->rank);
 }
 
-void lab_comm_stop(ncclComm_t c)
+ncclResult_t lab_comm_stop(ncclComm_t c, const char *name)
 {
+    ncclResult_t result = atomic_load(&c->is_launching) ? ncclSuccess : lab_comm_check_idle(c, name);
+    if (result != ncclSuccess)
+        return result;
     atomic_store(&c->revoked, true);
     if (atomic_load(&c->is_mapped))
         lab_bell_ring(c, c->rank);
+    lab_comm_wait_jobs(c);
+    return ncclSuccess;
 }
 
 void lab_comm_count_graph_launch(ncclComm_t c, int change)

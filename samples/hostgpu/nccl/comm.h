@@ -108,6 +108,7 @@ struct ncclComm {
     pthread_mutex_t lock;
     pthread_cond_t idle;        /* no job is running */
     int jobs;                   /* running in the background */
+    atomic_bool is_launching;   /* and that job only puts operations on streams */
     int graph_launches;         /* kept in graphs: ncclCommDestroy waits until these are gone */
     uint64_t last_stream;       /* id, of the latest launch */
     struct hg_fence *last_done; /* of the latest launch */
@@ -160,8 +161,9 @@ bool lab_comm_is_aborted(const struct ncclComm *comm);
 bool lab_comm_is_stopped(const struct ncclComm *comm);
 /* Ends all waits of this rank. */
 void lab_comm_abort(ncclComm_t comm);
-/* Lets its operations end, for ever; it can still be split, shrunk and destroyed. */
-void lab_comm_stop(ncclComm_t comm);
+/* Lets its operations end, for ever; it can still be split, shrunk and destroyed. Returns when none is being
+ * launched any more; ncclInvalidArgument if the communicator is not ready, because another job is running. */
+ncclResult_t lab_comm_stop(ncclComm_t comm, const char *name);
 /* Counts a launch that a graph keeps; -1 when the graph lets it go. */
 void lab_comm_count_graph_launch(ncclComm_t comm, int change);
 /* Returns when no graph keeps a launch of the comm. */

@@ -25,6 +25,18 @@ struct layout {
     int nvls_host_mode;
 };
 
+/* ncclCollConfig_t of 2.32; that of 2.31 ends before the event. */
+struct coll_layout {
+    size_t size;
+    unsigned magic, version;
+    const void *extensions;
+    int min_ctas, max_ctas, nvls_ctas, cga_cluster_size;
+    const char *algorithms;
+    int force_algorithms, cta_policy;
+    uint64_t profiler_tag;
+    cudaEvent_t launch_completion_event;
+};
+
 /* sizeof(ncclConfig_t), from which release on. */
 static const struct {
     int since;
@@ -42,6 +54,9 @@ static const struct {
 _Static_assert(offsetof(struct layout, comm_name) == 48 && offsetof(struct layout, nvls_host_mode) == 112 &&
                    sizeof(struct layout) == 120,
                "ncclConfig_t as NCCL lays it out");
+_Static_assert(offsetof(struct coll_layout, launch_completion_event) == 64 &&
+                   sizeof(struct coll_layout) == 72,
+               "ncclCollConfig_t as NCCL lays it out");
 
 static size_t known_bytes(void)
 {
@@ -75,18 +90,21 @@ ncclResult_t lab_config_read(const ncclConfig_t *from, const struct lab_config *
 
 ncclResult_t lab_coll_config_read(const ncclCollConfig_t *from, cudaEvent_t *event, const char *name)
 {
-    const size_t first_bytes = offsetof(ncclCollConfig_t, launchCompletionEvent);
+    const size_t first_bytes = offsetof(struct coll_layout, launch_completion_event);
+    struct coll_layout config = {.size = 0};
     *event = NULL;
     if (!from)
         return ncclSuccess;
-    if (from->size < first_bytes)
-        return lab_error(ncclInvalidArgument, "%s : ncclCollConfig_t size %zu too small", name, from->size);
-    if (from->magic != LAB_API_MAGIC)
+    memcpy(&config.size, from, sizeof config.size);
+    if (config.size < first_bytes)
+        return lab_error(ncclInvalidArgument, "%s : ncclCollConfig_t size %zu too small", name, config.size);
+    bool has_event = lab_nccl_version >= 23203 && config.size >= sizeof config;
+    memcpy(&config, from, has_event ? sizeof config : first_bytes);
+    if (config.magic != LAB_API_MAGIC)
         return lab_error(ncclInvalidArgument, "%s : ncclCollConfig_t was not initialised", name);
-    if (from->forceAlgSelection != 0 && from->forceAlgSelection != 1)
-        return lab_error(ncclInvalidArgument, "%s : forceAlgSelection is %d", name, from->forceAlgSelection);
-    if (lab_nccl_version >= 23203 && from->size >= first_bytes + sizeof *event)
-        *event = from->launchCompletionEvent;
+    if (config.force_algorithms != 0 && config.force_algorithms != 1)
+        return lab_error(ncclInvalidArgument, "%s : forceAlgSelection is %d", name, config.force_algorithms);
+    *event = config.launch_completion_event;
     return ncclSuccess;
 }
 

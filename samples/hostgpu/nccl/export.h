@@ -7,9 +7,12 @@
 
 #define LAB_EXPORT(name) __typeof__(p##name) name __attribute__((weak, alias("p" #name)))
 
-/* nccl.h declares these without a prototype. */
+/* nccl.h declares these without a prototype, and since 2.30 the last is a macro there. */
+#undef ncclResetDebugInit
+#undef pncclResetDebugInit
 ncclResult_t pncclGroupStart(void);
 ncclResult_t pncclGroupEnd(void);
+void ncclResetDebugInit(void);
 void pncclResetDebugInit(void);
 
 #endif

@@ -252,6 +252,7 @@ struct background_ops {
 static void free_background(struct background_ops *b)
 {
     for (size_t i = 0; i < b->ncomms; i++) {
+        atomic_store(&b->comms[i]->is_launching, false);
         count_job(b->comms[i], -1);
         lab_comm_unref(b->comms[i]);
     }
@@ -279,6 +280,7 @@ static void add_comm(struct background_ops *b, struct ncclComm *comm)
             return;
     lab_comm_ref(comm);
     count_job(comm, 1);
+    atomic_store(&comm->is_launching, true);
     atomic_store(&comm->async_result, ncclInProgress);
     b->comms[b->ncomms++] = comm;
 }

@@ -214,8 +214,9 @@ ncclResult_t pncclCommRevoke(ncclComm_t comm, int flags)
         return result;
     if (flags != NCCL_REVOKE_DEFAULT)
         return lab_error(ncclInvalidArgument, "ncclCommRevoke : flags must be NCCL_REVOKE_DEFAULT");
-    lab_comm_stop(comm);
-    lab_comm_wait_jobs(comm); /* what was launching gives up */
+    result = lab_comm_stop(comm, "ncclCommRevoke");
+    if (result != ncclSuccess)
+        return result;
     struct lab_job job = {.run = run_revoke, .state = comm};
     lab_group_enter();
     return lab_settle(comm, lab_group_leave(lab_group_add_job(&job)));

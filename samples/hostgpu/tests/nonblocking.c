@@ -88,7 +88,8 @@ static void group(const struct rank_context *context)
     CHECK_NCCL(ncclCommDestroy(comms[1]));
 }
 
-/* An operation that has to connect first stays in progress while its peer does not come; abort ends it. */
+/* An operation that has to connect first stays in progress while its peer does not come; abort ends it, and
+ * revoke. */
 static void connecting(const struct rank_context *context)
 {
     ncclConfig_t config = nonblocking();
@@ -105,7 +106,12 @@ static void connecting(const struct rank_context *context)
     CHECK(state == ncclInProgress);
     CHECK(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, NULL) == ncclInvalidArgument);
     CHECK(stream_finishes(NULL, 5)); /* nothing has reached it */
-    CHECK_NCCL(ncclCommAbort(comm));
+    if (context->argument) {
+        accept(&comm, ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT)); /* gives up connecting */
+        CHECK_NCCL(ncclCommDestroy(comm));
+    } else {
+        CHECK_NCCL(ncclCommAbort(comm));
+    }
 }
 
 static void abort_in_init(const struct rank_context *context)
@@ -119,6 +125,7 @@ static void abort_in_init(const struct rank_context *context)
     CHECK(ncclCommCount(comm, &count) == ncclInvalidArgument);
     CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
     CHECK(state == ncclInProgress);
+    CHECK(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT) == ncclInvalidArgument); /* not ready */
     CHECK_NCCL(ncclCommAbort(comm));
 }
 
@@ -144,6 +151,8 @@ int main(void)
     ranks_run(3, life, NULL);
     ranks_run(2, group, NULL);
     ranks_start(&set, 2, connecting, NULL);
+    CHECK(ranks_hang(&set, 1, 0));
+    ranks_start(&set, 2, connecting, "revoke");
     CHECK(ranks_hang(&set, 1, 0));
     ranks_run(1, abort_in_init, NULL);
     ranks_run(1, mixed, NULL);

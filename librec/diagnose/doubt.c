@@ -1,0 +1,88 @@
+/*
+ * What missing records leave open. An execution that takes for granted what it cannot see may let
+ * a process appear idle that in truth is blocked: behind an op whose record was lost, in a
+ * collective with a rank that left no trace, or with one that died before it had come together.
+ * So everything is executed once without such ops, and who would be blocked then is not blamed for
+ * its silence.
+ */
+#include "diag.h"
+
+#include <stdlib.h>
+
+/* Work that was followed by other work on its stream for so long has completed. */
+#define SETTLED_NS (NS_PER_S / 20)
+/* What was issued so shortly before a process ended may not have been finished. */
+#define LAST_WORK_NS NS_PER_S
+
+static uint64_t stream_key(const struct diag_op *op)
+{
+    bool known = op->op.stream != REC_ID_NONE;
+    return diag_key(op->proc, known ? op->op.stream : op->op.comm, known ? 43 : 44);
+}
+
+/* Was its end so sudden, or so early, that others may miss what it had begun? */
+static bool broke_off(const struct diag_proc *proc, const struct diag_op *op)
+{
+    if (!proc->early_dead && proc->p->fate != REC_FATE_EXITED)
+        return false;
+    const struct rec_op *teardown = &op->member->teardown;
+    bool finished =
+        (teardown->kind == REC_COMM_DESTROY || teardown->kind == REC_COMM_FINALIZE) && teardown->exit_ns;
+    return !finished && op->op.enter_ns + LAST_WORK_NS > proc->dead_ns;
+}
+
+static bool lost_a_member(const struct diag *d, const struct diag_match *m)
+{
+    if (!m->assumed)
+        return false;
+    for (uint32_t i = 0; i < m->comm->nmembers; i++)
+        if (d->procs[diag_index(d, m->comm->members[i]->process)].gap_ns)
+            return true;
+    return false;
+}
+
+static bool is_uncertain(const struct diag *d, const struct diag_match *m)
+{
+    if (m->unseen || m->unknown || lost_a_member(d, m))
+        return true;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
+        if (broke_off(&d->procs[d->ops[i].proc], &d->ops[i]))
+            return true;
+    return false;
+}
+
+void diag_mark_doubts(struct diag *d)
+{
+    struct diag_map last = {0}; /* stream → its last op */
+    for (uint32_t i = 0; i < d->nops && !d->oom; i++) {
+        if (d->ops[i].match == DIAG_NONE)
+            continue;
+        bool fresh;
+        uint32_t *at = diag_map_put(&last, stream_key(&d->ops[i]), &fresh);
+        if (at)
+            *at = i;
+        else
+            d->oom = true;
+    }
+    for (size_t i = 0; i < d->nmatches && !d->oom; i++) {
+        struct diag_match *m = &d->matches[i];
+        if (!is_uncertain(d, m))
+            continue;
+        for (uint32_t j = m->first_op; j != DIAG_NONE && !m->doubtful; j = d->ops[j].match_next) {
+            const struct diag_op *newest = &d->ops[diag_map_get(&last, stream_key(&d->ops[j]))];
+            m->doubtful = newest->op.enter_ns <= d->ops[j].op.enter_ns + SETTLED_NS;
+        }
+    }
+    diag_map_free(&last);
+}
+
+void diag_note_doubts(struct diag *d)
+{
+    for (size_t i = 0; i < d->nops; i++) {
+        const struct diag_op *op = &d->ops[i];
+        if (op->match != DIAG_NONE && !op->done && d->units[op->unit].launched)
+            d->procs[op->proc].doubtful = true;
+    }
+    for (size_t i = 0; i < d->nprocs; i++)
+        d->procs[i].doubtful = d->procs[i].doubtful || d->procs[i].gap_ns;
+}

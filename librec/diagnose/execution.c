@@ -1,0 +1,200 @@
+/* Logical execution: runs what simulate.c built to its end. */
+#include "diag.h"
+
+#include <stdlib.h>
+
+/* A host that went on for so long after a send cannot have been waiting for it. */
+#define EAGER_NS (2 * NS_PER_S)
+
+struct work {
+    uint32_t *units;
+    size_t count, capacity;
+    bool doubting; /* nothing completes that missing records may have held up */
+};
+
+static void push_unit(struct diag *d, struct work *work, uint32_t unit)
+{
+    work->units = diag_grow(work->units, &work->capacity, work->count, sizeof *work->units, &d->oom);
+    if (!d->oom)
+        work->units[work->count++] = unit;
+}
+
+/* Logic would let it complete, but the GPU's own marks say that it has not. */
+static bool observed_unfinished(const struct diag *d, const struct diag_op *op)
+{
+    return d->procs[op->proc].gpu_seen && op->op.launch && !diag_captured(op) && op->op.count &&
+           (op->op.state == REC_STATE_ENQUEUED || op->op.state == REC_STATE_GPU_STARTED);
+}
+
+/* The marks stand around a launch: only a group that is complete as a whole can be judged by them. */
+static bool unit_unfinished(struct diag *d, const struct diag_unit *unit)
+{
+    bool unfinished = false;
+    for (uint32_t i = unit->first_op; i != DIAG_NONE && !unfinished; i = d->ops[i].unit_next)
+        unfinished = observed_unfinished(d, &d->ops[i]);
+    for (uint32_t i = unit->first_op; i != DIAG_NONE && unfinished; i = d->ops[i].unit_next) {
+        d->ops[i].done = false;
+        if (d->ops[i].match != DIAG_NONE)
+            d->matches[d->ops[i].match].unfinished = true;
+    }
+    return unfinished;
+}
+
+static void finish_op(struct diag *d, struct work *work, uint32_t index)
+{
+    struct diag_op *op = &d->ops[index];
+    if (op->done || op->unit == DIAG_NONE)
+        return;
+    op->done = true;
+    struct diag_unit *unit = &d->units[op->unit];
+    if (--unit->left || !unit->active || unit->done || unit_unfinished(d, unit))
+        return;
+    unit->done = true;
+    for (uint32_t s = unit->first_slot; s != DIAG_NONE; s = d->slots[s].unit_next) {
+        struct diag_queue *queue = &d->queues[d->slots[s].queue];
+        queue->head = d->slots[s].next;
+        if (queue->head == DIAG_NONE)
+            continue;
+        uint32_t next = d->slots[queue->head].unit;
+        if (++d->units[next].heads == d->units[next].queues)
+            push_unit(d, work, next);
+    }
+}
+
+bool diag_not_reached(const struct diag *d, const struct diag_op *op)
+{
+    return d->procs[op->proc].gpu_seen && op->op.launch && op->op.state == REC_STATE_ENQUEUED;
+}
+
+static void try_match(struct diag *d, struct work *work, uint32_t index)
+{
+    struct diag_match *m = &d->matches[index];
+    if (work->doubting && m->doubtful)
+        return;
+    if (m->done || m->absent || !m->compatible || m->captured || m->active < m->posted ||
+        m->failed_op != DIAG_NONE)
+        return;
+    /* A communicator that was made must have had all its members; one that was not may lack them. */
+    if (m->unseen && rec_kind_canonical(d->ops[m->first_op].op.kind) == REC_COMM_INIT_RANK)
+        return;
+    m->done = true;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
+        finish_op(d, work, i);
+}
+
+/* Creation is synchronous: a call that returned success is done, whatever the traces of others say. */
+static bool done_by_itself(const struct diag *d, const struct diag_op *op)
+{
+    unsigned flags = rec_kind_flags(op->op.kind);
+    if (op->match == DIAG_NONE || diag_captured(op))
+        return true;
+    if ((flags & REC_KF_STREAM) && op->op.state == REC_STATE_COMPLETED)
+        return true;
+    if (flags & REC_KF_CREATE) {
+        const struct diag_unit *unit = &d->units[op->unit];
+        bool returned =
+            !(op->op.flags & REC_OF_OPEN) &&
+            (!op->op.group || (unit->end != DIAG_NONE && !(d->ops[unit->end].op.flags & REC_OF_OPEN)));
+        if (rec_kind_canonical(op->op.kind) == REC_COMM_INIT_RANK && op->member &&
+            op->member->def.state == REC_LIVE_COMM_READY)
+            return true;
+        return returned && op->op.result == REC_RESULT_SUCCESS;
+    }
+    return (flags & REC_KF_DATA) && op->op.count == 0;
+}
+
+/* Behind calls without a record there may be anything in front of it. */
+static bool withheld(const struct diag *d, const struct diag_unit *unit)
+{
+    uint64_t gap = d->procs[unit->proc].gap_ns;
+    if (!gap || d->ops[unit->first_op].op.enter_ns < gap)
+        return false;
+    for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next)
+        if (!done_by_itself(d, &d->ops[i]))
+            return true;
+    return false;
+}
+
+static void activate(struct diag *d, struct work *work, uint32_t index)
+{
+    struct diag_unit *unit = &d->units[index];
+    if (work->doubting && withheld(d, unit))
+        return;
+    unit->active = true;
+    for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
+        struct diag_op *op = &d->ops[i];
+        op->active = true;
+        if (op->match != DIAG_NONE)
+            d->matches[op->match].active++;
+        if (done_by_itself(d, op))
+            finish_op(d, work, i);
+        if (op->match != DIAG_NONE)
+            try_match(d, work, op->match);
+    }
+}
+
+static void run_units(struct diag *d, struct work *work)
+{
+    while (work->count && !d->oom)
+        activate(d, work, work->units[--work->count]);
+}
+
+/*
+ * NCCL buffers small messages: a send may complete before its receive is posted. Where a
+ * host went on for long after a send that looks blocked, that is what happened.
+ */
+static bool release_eager_sends(struct diag *d, struct work *work)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < d->nops; i++) {
+        struct diag_op *op = &d->ops[i];
+        if (op->op.kind != REC_SEND || !op->active || op->done || op->match == DIAG_NONE)
+            continue;
+        const struct diag_match *m = &d->matches[op->match];
+        const struct diag_proc *proc = &d->procs[op->proc];
+        uint64_t last = d->ops[proc->first + proc->count - 1].op.enter_ns;
+        if (m->compatible && !m->absent && !m->unfinished && last > op->op.enter_ns + EAGER_NS) {
+            finish_op(d, work, i);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* Everything as before the first launch. */
+static void rewind_all(struct diag *d)
+{
+    for (size_t i = 0; i < d->nops; i++)
+        d->ops[i].active = d->ops[i].done = false;
+    for (size_t i = 0; i < d->nmatches; i++) {
+        d->matches[i].active = 0;
+        d->matches[i].done = d->matches[i].unfinished = false;
+    }
+    for (size_t i = 0; i < d->nunits; i++) {
+        struct diag_unit *unit = &d->units[i];
+        unit->left = unit->ops;
+        unit->heads = 0;
+        unit->active = unit->done = false;
+    }
+    for (size_t i = 0; i < d->nqueues; i++) {
+        struct diag_queue *queue = &d->queues[i];
+        queue->head = queue->first;
+        if (queue->head != DIAG_NONE)
+            d->units[d->slots[queue->head].unit].heads++;
+    }
+}
+
+void diag_execute(struct diag *d, bool doubting)
+{
+    if (d->oom)
+        return;
+    struct work work = {.doubting = doubting};
+    rewind_all(d);
+    for (uint32_t u = 0; u < d->nunits && !d->oom; u++)
+        if (d->units[u].launched && d->units[u].heads == d->units[u].queues)
+            push_unit(d, &work, u);
+    do
+        run_units(d, &work);
+    while (!d->oom && release_eager_sends(d, &work));
+    free(work.units);
+}

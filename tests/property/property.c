@@ -25,8 +25,13 @@ struct options {
     bool verbose;
 };
 
-enum outcome { RIGHT, TIE, CYCLE, QUIET, UNSURE, WRONG, OUTCOMES };
-static const char *const outcome_names[OUTCOMES] = {"right",   "tie",          "cycle",
+/*
+ * TIE: one against one, both are named. PEER: one against one, and by the rule of verdicts.md the one
+ * that lacks the call is named, though here the other made one too many: no record differs.
+ * CYCLE: named with those that wait in a circle with it.
+ */
+enum outcome { RIGHT, TIE, PEER, CYCLE, QUIET, UNSURE, WRONG, OUTCOMES };
+static const char *const outcome_names[OUTCOMES] = {"right",   "tie",          "peer", "cycle",
                                                     "healthy", "inconclusive", "WRONG"};
 
 struct made {
@@ -106,6 +111,19 @@ static bool is_fault(enum rec_verdict_type type)
     return faults[type];
 }
 
+/* A call too many that only one other rank could have shared. */
+static bool is_peer(const struct made *made, const struct rec_finding *f)
+{
+    const struct fault *fault = &made->fault;
+    if (fault->kind != FAULT_EXTRA || !fault->pair || f->nculprits != 1 || f->confidence == REC_CONF_CERTAIN)
+        return false;
+    const struct plan_comm *comm = &made->plan.comms[fault->act.comm];
+    int peer = rec_kind_flags(fault->act.kind) & REC_KF_P2P ? comm->members[fault->act.peer]
+               : comm->members[0] == fault->rank            ? comm->members[1]
+                                                            : comm->members[0];
+    return f->culprits[0] == peer;
+}
+
 /* Where the records of one against one, or of a circle, cannot tell, both sides may be named. */
 static enum outcome judge_finding(const struct made *made, const struct rec_finding *f)
 {
@@ -115,7 +133,7 @@ static enum outcome judge_finding(const struct made *made, const struct rec_find
     if (!f->nculprits)
         return QUIET;
     if (!guilty)
-        return WRONG;
+        return is_peer(made, f) ? PEER : WRONG;
     if (f->nculprits == 1)
         return RIGHT;
     if (f->type == REC_VERDICT_DEADLOCK_CYCLE || f->type == REC_VERDICT_ORDER_INVERSION)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "rec/live.h"
+#include "rec/reader.h"
 #include "rec/writer.h"
 
 #define DRAIN_NS     (250 * MS)
@@ -258,6 +259,34 @@ static void choose_losses(struct recorder *r, const struct losses *losses, struc
         r->keep_from = rng_in(rng, 0, n - 1);
 }
 
+static bool is_torn(const char *path)
+{
+    struct rec_reader *reader;
+    struct rec_event event;
+    struct rec_reader_stats stats = {0};
+    if (rec_reader_open(path, &reader, NULL) != REC_OK)
+        return true;
+    while (rec_reader_next(reader, &event, NULL) == REC_OK)
+        continue;
+    rec_reader_stats(reader, &stats);
+    rec_reader_close(reader);
+    return stats.torn_tail;
+}
+
+/* Inside a piece: a file that ends between two looks like that of a process that was killed then. */
+static bool cut(const char *path, unsigned percent)
+{
+    struct stat status;
+    if (stat(path, &status) != 0)
+        return false;
+    off_t size = status.st_size * percent / 100;
+    do
+        if (truncate(path, size--) != 0)
+            return false;
+    while (!is_torn(path));
+    return true;
+}
+
 static bool write_file(struct recorder *r, const struct recording *recording, struct rng *rng, char *path)
 {
     bool killed = r->mine->end != UINT64_MAX && r->mine->end <= recording->end && !r->mine->exited;
@@ -287,9 +316,7 @@ static bool write_file(struct recorder *r, const struct recording *recording, st
         rec_writer_abandon(r->writer);
     }
     const struct losses *losses = &recording->losses;
-    struct stat status;
-    if (losses->keep_percent[r->rank] && stat(path, &status) == 0 &&
-        truncate(path, status.st_size * losses->keep_percent[r->rank] / 100) != 0)
+    if (losses->keep_percent[r->rank] && !cut(path, losses->keep_percent[r->rank]))
         return false;
     return !losses->no_trace[r->rank] || unlink(path) == 0;
 }

@@ -140,8 +140,9 @@ bool thread_next_chunk(struct thread *thread)
         atomic_store_explicit(&chunk->thread_id, atomic_load_explicit(&entry->id, memory_order_relaxed),
                               memory_order_relaxed);
         atomic_store_explicit(&chunk->first_ordinal, thread->ordinal, memory_order_relaxed);
+        /* Release: who sees the claim sees the last chunk full (drain.c). */
         atomic_store_explicit(&chunk->claim,
-                              atomic_fetch_add_explicit(&header->next_claim, 1, memory_order_relaxed) + 1,
+                              atomic_fetch_add_explicit(&header->next_claim, 1, memory_order_release) + 1,
                               memory_order_relaxed);
         thread->chunk = chunk;
         thread->slots = &recorder.live.slots[(uint64_t)index * REC_LIVE_CHUNK_SLOTS];

@@ -49,6 +49,7 @@ struct rec_drain {
     uint32_t *given;     /* per chunk: slots handed to the writer; drained follows when they are safe */
     struct pending *pending;
     uint32_t npending;
+    uint64_t horizon; /* chunks claimed later wait for the next step */
     struct rec_op *opens;
     rec_drain_resolve *resolve;
     void *resolve_context;
@@ -142,6 +143,17 @@ static void sort_pending(struct pending *list, uint32_t count)
 }
 
 /*
+ * A thread claims a chunk when its last one is full, perhaps after that one was looked at and before
+ * the new one is. Then the new one must wait, or its ops would overtake the rest of the old. Acquire:
+ * pairs with the claim, so that chunks within the horizon have all their predecessors full.
+ */
+static void set_horizon(struct rec_drain *drain, bool final)
+{
+    drain->horizon =
+        final ? UINT64_MAX : atomic_load_explicit(&drain->live.header->next_claim, memory_order_acquire);
+}
+
+/*
  * Chunks with finished slots beyond those in the file, or beyond those given to the writer; oldest
  * claim first, so the ops of a thread come in order.
  */
@@ -155,10 +167,12 @@ static void find_pending(struct rec_drain *drain, bool not_given)
         uint32_t done = atomic_load_explicit(&chunk->done, memory_order_acquire);
         uint32_t from =
             not_given ? drain->given[i] : atomic_load_explicit(&chunk->drained, memory_order_relaxed);
-        if (owner == 0 || owner > live->header->thread_count || done > REC_LIVE_CHUNK_SLOTS || done <= from)
+        uint64_t claim = atomic_load_explicit(&chunk->claim, memory_order_relaxed);
+        if (owner == 0 || owner > live->header->thread_count || done > REC_LIVE_CHUNK_SLOTS || done <= from ||
+            claim > drain->horizon)
             continue;
         drain->pending[drain->npending++] = (struct pending){
-            .claim = atomic_load_explicit(&chunk->claim, memory_order_relaxed),
+            .claim = claim,
             .chunk = i,
             .done = done,
         };
@@ -535,6 +549,7 @@ enum rec_code rec_drain_step(struct rec_drain *drain, struct rec_writer *writer,
     *result = (struct rec_drain_result){0};
     rec_live_clock_read(&drain->live, &drain->clock);
     note_departed(drain);
+    set_horizon(drain, final);
 
     enum rec_code code = REC_OK;
     if (writer && drain->failing)

@@ -273,6 +273,8 @@ static void put_gpu(const struct rec_process *process, const struct rec_gpu *gpu
     put_number("ended", gpu->ended, first);
     if (gpu->dropped)
         put_number("dropped", gpu->dropped, first);
+    if (gpu->error)
+        put_number("error", gpu->error, first);
 }
 
 static void json_record(const struct rec_process *process, const struct rec_event *event)

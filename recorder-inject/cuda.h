@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CUDA_OK = 0 };
+enum { CUDA_OK = 0, CUDA_NOT_SUPPORTED = 801 };                    /* CUresult */
 enum { CUDA_CAPTURE_NONE = 0, CUDA_CAPTURE_ACTIVE = 1 };           /* CUstreamCaptureStatus */
 enum { CUDA_CAPTURE_MODE_RELAXED = 2 };                            /* CUstreamCaptureMode */
 enum { CUDA_REGISTER_PORTABLE = 1, CUDA_REGISTER_DEVICE_MAP = 2 }; /* CU_MEMHOSTREGISTER_… */

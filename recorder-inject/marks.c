@@ -107,6 +107,7 @@ static void give_up(const char *what, int error)
     if (before == STATE_OFF)
         return;
     snprintf(header->gpu_reason, sizeof(header->gpu_reason), "%s: CUDA error %d", what, error);
+    header->gpu_error = (uint32_t)error;
     atomic_store_explicit(&header->gpu, REC_LIVE_GPU_FAILED, memory_order_release);
     verbose("%s; GPU progress is not recorded any more", header->gpu_reason);
 }
@@ -128,7 +129,7 @@ static bool register_marks(const struct cuda_driver *cuda)
     int device, able = 0, mode = CUDA_CAPTURE_MODE_RELAXED;
     if (cuda->current_device(&device) != CUDA_OK ||
         cuda->device_attribute(&able, CUDA_HAS_64_BIT_STREAM_MEM_OPS, device) != CUDA_OK || !able) {
-        give_up("no 64-bit stream memory operations", 0);
+        give_up("no 64-bit stream memory operations", CUDA_NOT_SUPPORTED);
         return false;
     }
     int moded = cuda->exchange_mode(&mode);

@@ -136,6 +136,7 @@ uint8_t *rec_encode_gpu(uint8_t *p, struct rec_time *time, uint64_t time_ns, con
     p = rec_put_varint(p, gpu->ended);
     p = rec_put_varint(p, gpu->started - gpu->ended);
     p = rec_put_varint(p, gpu->dropped);
+    p = rec_put_varint(p, gpu->error);
     return finish(record, p);
 }
 

@@ -58,6 +58,8 @@ void job_process_gpu(struct job_process *process, uint64_t time_ns, const struct
     struct rec_gpu *now = &gpu->now;
     if (told->dropped && (!now->dropped || told->dropped < now->dropped))
         now->dropped = told->dropped;
+    if (told->error)
+        now->error = told->error;
     if (told->started <= now->started && told->ended <= now->ended)
         return;
     now->started = told->started > now->started ? told->started : now->started;

@@ -416,7 +416,8 @@ static void write_gpu(struct rec_drain *drain, struct rec_writer *writer, uint64
         if (!drain->streams[i])
             continue;
         rec_live_gpu(&drain->live, i, &now);
-        if (now.started == seen->started && now.ended == seen->ended && now.dropped == seen->dropped)
+        if (now.started == seen->started && now.ended == seen->ended && now.dropped == seen->dropped &&
+            now.error == seen->error)
             continue;
         rec_writer_gpu(writer, time_ns, &now);
         *seen = now;

@@ -139,6 +139,8 @@ void rec_live_gpu(const struct rec_live *live, uint32_t stream, struct rec_gpu *
     const struct rec_live_mark *mark = &live->marks[stream];
     /* The end first: what is over by now has begun. */
     gpu->dropped = atomic_load_explicit(&mark->dropped, memory_order_acquire);
+    if (atomic_load_explicit(&live->header->gpu, memory_order_acquire) == REC_LIVE_GPU_FAILED)
+        gpu->error = live->header->gpu_error;
     gpu->ended = atomic_load_explicit(&mark->end, memory_order_acquire);
     gpu->started = atomic_load_explicit(&mark->start, memory_order_acquire);
     if (gpu->started < gpu->ended)

@@ -83,6 +83,7 @@ struct rec_callsite_def {
  */
 struct rec_gpu {
     uint32_t stream; /* id */
+    uint32_t error;  /* CUresult for which marks ended; 0 = they have not, or not for that */
     uint64_t started, ended;
     uint64_t dropped; /* nothing is known of launches from this number on; 0 = all have marks */
 };

@@ -223,7 +223,8 @@ struct rec_live_header {
     _Atomic uint64_t unslotted; /* calls that could not even get a thread entry */
 
     _Atomic uint32_t gpu; /* enum rec_live_gpu; release */
-    char gpu_reason[92];
+    uint32_t gpu_error;   /* CUresult behind FAILED */
+    char gpu_reason[88];
 
     struct rec_live_end end;
     _Atomic uint32_t meta_bytes;         /* release; 0 = not yet written */

@@ -189,6 +189,7 @@ static void print_event(const struct rec_event *event)
         U64("started", event->u.gpu.started);
         U64("ended", event->u.gpu.ended);
         U64("dropped", event->u.gpu.dropped);
+        U64("error", event->u.gpu.error);
         break;
     case REC_EV_CALLSITE:
         callsite_fields(&event->u.callsite);

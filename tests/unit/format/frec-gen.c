@@ -167,6 +167,7 @@ static enum rec_code write_anything(const struct options *o, uint32_t rank, stru
                               .ended = synth_draw(&random) >> 1};
         gpu.started = gpu.ended + synth_draw(&random) % 1000;
         gpu.dropped = synth_draw(&random) % 2 ? synth_draw(&random) : 0;
+        gpu.error = (uint32_t)synth_draw(&random) % 1000;
         rec_writer_gpu(writer, synth_draw(&random), &gpu);
         rec_writer_open_ops(writer, synth_draw(&random), ops, n % 5);
         heartbeat(writer, &synth);

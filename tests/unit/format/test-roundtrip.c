@@ -114,7 +114,7 @@ static void test_small_records(void **state)
     struct rec_loss loss = {.thread = 7, .first_ordinal = UINT64_MAX, .count = 1, .why = REC_LOSS_RING_FULL};
     struct rec_loss nobody = {.thread = REC_ID_NONE, .count = UINT64_MAX, .why = REC_LOSS_TABLE_FULL};
     rec_writer_frontier(f->writer, UINT64_MAX, &frontier);
-    struct rec_gpu gpu = {UINT32_MAX, UINT64_MAX, UINT64_MAX - 1, UINT64_MAX};
+    struct rec_gpu gpu = {UINT32_MAX, UINT32_MAX, UINT64_MAX, UINT64_MAX - 1, UINT64_MAX};
     rec_writer_gpu(f->writer, 4, &gpu);
     rec_writer_heartbeat(f->writer, 1);
     rec_writer_heartbeat(f->writer, 0);
@@ -135,6 +135,7 @@ static void test_small_records(void **state)
     assert_int_equal(event.u.gpu.started, gpu.started);
     assert_int_equal(event.u.gpu.ended, gpu.ended);
     assert_int_equal(event.u.gpu.dropped, gpu.dropped);
+    assert_int_equal(event.u.gpu.error, gpu.error);
     expect(reader, REC_EV_HEARTBEAT, &event);
     assert_int_equal(event.time_ns, 1);
     expect(reader, REC_EV_HEARTBEAT, &event);

@@ -207,6 +207,25 @@ static void in_progress_waits_for_the_poll(void **state)
     assert_int_equal(progress(stream).ended, 2);
 }
 
+/* The end comes when all communicators of the launch are through. */
+static void a_group_in_progress(void **state)
+{
+    (void)state;
+    void *stream = stream_on(0, 14);
+    ncclResult_t error;
+    ncclGroupStart();
+    assert_int_equal(ncclAllReduce(NULL, NULL, 8, ncclFloat, ncclSum, comms[0], stream), ncclSuccess);
+    assert_int_equal(ncclAllReduce(NULL, NULL, 8, ncclFloat, ncclSum, comms[1], stream), ncclSuccess);
+    marks_nccl_result = ncclInProgress;
+    ncclGroupEnd();
+    marks_nccl_result = ncclSuccess;
+    ncclCommGetAsyncError(comms[0], &error);
+    assert_int_equal(progress(stream).started, 1);
+    assert_int_equal(progress(stream).ended, 0);
+    ncclCommGetAsyncError(comms[1], &error);
+    assert_int_equal(progress(stream).ended, 1);
+}
+
 static void a_failed_launch_has_no_end(void **state)
 {
     (void)state;
@@ -312,6 +331,7 @@ static void a_refusal_ends_all_marks(void **state)
     all_reduce(comms[0], other);
     assert_int_equal(stub_cuda.events, 2);
     assert_int_equal(progress(stream).dropped, 2);
+    assert_int_equal(progress(stream).error, 709);
     assert_int_equal(atomic_load(&own_region()->header->gpu), REC_LIVE_GPU_FAILED);
     assert_string_equal(own_region()->header->gpu_reason, "cuStreamWriteValue64: CUDA error 709");
 }
@@ -368,6 +388,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(default_streams, prepare),
         cmocka_unit_test_setup(captured_launches_get_no_marks, prepare),
         cmocka_unit_test_setup(in_progress_waits_for_the_poll, prepare),
+        cmocka_unit_test_setup(a_group_in_progress, prepare),
         cmocka_unit_test_setup(a_failed_launch_has_no_end, prepare),
         cmocka_unit_test_setup(per_thread_streams_do_not_mix, prepare),
         cmocka_unit_test_setup(many_launches, prepare),

@@ -7,4 +7,12 @@
 /* The verdict for people, on stdout. */
 void print_verdict(const struct rec_job *job, const struct rec_verdict *verdict);
 
+/* All communicators, runs and clocks of the job, on stdout. */
+void print_census(const struct rec_census *census);
+/* What of it is worth a line in every report. */
+void print_remarkable(const struct rec_census *census);
+
+/* text.c: untrusted text, broken at blanks; continuation lines are indented by hang. */
+void print_wrapped(const char *text, size_t indent, size_t hang);
+
 #endif

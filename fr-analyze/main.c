@@ -15,6 +15,7 @@ static const char help[] =
     "Say what went wrong in a recorded NCCL job: which rank did not do what, and why.\n"
     "\n"
     "      --json            one JSON document (schema fr-verdict/1)\n"
+    "      --census          list all communicators, runs and clocks of the job as well\n"
     "      --tui             browse the verdict, ranks and calls in the terminal\n"
     "  -C, --no-color        with --tui: monochrome (also: NO_COLOR)\n"
     "  -U, --no-unicode      with --tui: ASCII only\n"
@@ -32,6 +33,7 @@ static const char help[] =
 
 enum {
     OPT_JSON = 256,
+    OPT_CENSUS,
     OPT_TUI,
     OPT_STALL_SEC,
     OPT_LIVE_DIR,
@@ -44,6 +46,7 @@ enum {
 
 static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
+    {"census", no_argument, NULL, OPT_CENSUS},
     {"tui", no_argument, NULL, OPT_TUI},
     {"no-color", no_argument, NULL, 'C'},
     {"no-unicode", no_argument, NULL, 'U'},
@@ -60,7 +63,7 @@ static const struct option long_options[] = {
 };
 
 struct options {
-    bool json;
+    bool json, census;
     bool tui, mono, ascii;
     bool watch;
     uint32_t interval_sec; /* 0 = not given */
@@ -91,6 +94,8 @@ static int show(const struct rec_job *job, const struct rec_verdict *verdict, co
 #endif
     }
     print_verdict(job, verdict);
+    if (options->census)
+        print_census(verdict->census);
     return fr_finish((int)verdict->status);
 }
 
@@ -137,6 +142,9 @@ int main(int argc, char **argv)
         switch (c) {
         case OPT_JSON:
             options.json = true;
+            break;
+        case OPT_CENSUS:
+            options.census = true;
             break;
         case OPT_TUI:
             options.tui = true;

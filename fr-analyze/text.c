@@ -26,8 +26,7 @@ static size_t columns_of(const char *word, size_t bytes)
     return n;
 }
 
-/* Untrusted text, broken at blanks; continuation lines are indented by hang. */
-static void wrap(const char *text, size_t indent, size_t hang)
+void print_wrapped(const char *text, size_t indent, size_t hang)
 {
     size_t limit = (size_t)width(), column = indent;
     size_t room = strlen(text) * 8 + 1;
@@ -85,7 +84,7 @@ static void print_sentence(const struct rec_finding *f, size_t indent)
     if (asprintf(&sentence, "%s.", f->summary ? f->summary : "") < 0)
         return;
     capitalize(sentence);
-    wrap(sentence, indent, indent);
+    print_wrapped(sentence, indent, indent);
     free(sentence);
 }
 
@@ -105,7 +104,7 @@ static void print_main(const struct rec_finding *f)
         return;
     printf("\nEvidence:\n");
     for (size_t i = 0; i < f->nevidence; i++)
-        wrap(f->evidence[i].text, INDENT, INDENT + 2);
+        print_wrapped(f->evidence[i].text, INDENT, INDENT + 2);
 }
 
 static void print_others(const struct rec_verdict *verdict)
@@ -118,21 +117,21 @@ static void print_others(const struct rec_verdict *verdict)
         char *line = NULL;
         if (asprintf(&line, "%s (%s): %s.", rec_verdict_type_name(f->type),
                      rec_confidence_name(f->confidence), f->summary ? f->summary : "") >= 0)
-            wrap(line, INDENT, INDENT + 2);
+            print_wrapped(line, INDENT, INDENT + 2);
         free(line);
     }
     if (verdict->nfindings > OTHERS_MAX + 1)
         printf("  … and %zu more (--json lists all)\n", verdict->nfindings - OTHERS_MAX - 1);
 }
 
-static void print_input(const struct rec_job *job)
+static void print_input(const struct rec_job *job, const struct rec_census *census)
 {
     struct rec_job_input input;
     rec_job_input(job, &input);
     size_t nprocs, nwarnings;
     rec_job_processes(job, &nprocs);
     const char *const *warnings = rec_job_warnings(job, &nwarnings);
-    uint32_t expected = rec_job_expected_ranks(job);
+    uint32_t expected = census->generations[census->ngenerations - 1].expected;
     printf("\nRead: %zu processes", nprocs);
     if (expected)
         printf(" of %" PRIu32 " ranks", expected);
@@ -141,7 +140,7 @@ static void print_input(const struct rec_job *job)
         printf("; %" PRIu64 " calls have no record", input.dropped_ops);
     putchar('\n');
     for (size_t i = 0; i < nwarnings && i < OTHERS_MAX; i++)
-        wrap(warnings[i], INDENT, INDENT + 2);
+        print_wrapped(warnings[i], INDENT, INDENT + 2);
     if (nwarnings > OTHERS_MAX)
         printf("  … and %zu more\n", nwarnings - OTHERS_MAX);
 }
@@ -150,5 +149,6 @@ void print_verdict(const struct rec_job *job, const struct rec_verdict *verdict)
 {
     print_main(&verdict->findings[0]);
     print_others(verdict);
-    print_input(job);
+    print_remarkable(verdict->census);
+    print_input(job, verdict->census);
 }

@@ -5,9 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Work that was followed by other work on its stream for so long has completed. */
-#define SETTLED_NS (NS_PER_S / 20)
-
 #define PYTHON_FRAMES 12 /* of a stalled thread that are told */
 
 /* ---- one cause at one wait ---- */
@@ -81,29 +78,6 @@ bool classify_busy(const struct diag *d, uint32_t proc, const struct diag_wait *
     const struct diag_proc *p = &d->procs[proc];
     uint64_t patience = d->procs[d->ops[wait->op].proc].patience_ns;
     return p->p->fate != REC_FATE_EXITED && p->last_call_ns && p->life_ns < p->last_call_ns + patience;
-}
-
-static bool last_on_its_stream(const struct diag *d, uint32_t index)
-{
-    const struct diag_op *op = &d->ops[index];
-    const struct diag_proc *p = &d->procs[op->proc];
-    for (uint32_t i = index + 1; i < p->first + p->count; i++)
-        if (d->ops[i].op.stream == op->op.stream && d->ops[i].match != DIAG_NONE &&
-            d->ops[i].op.enter_ns > op->op.enter_ns + SETTLED_NS)
-            return false;
-    return true;
-}
-
-/* May its last op wait for a member that left no trace? Then its silence says nothing. */
-bool classify_may_wait_for_unseen(const struct diag *d, uint32_t proc)
-{
-    const struct diag_proc *p = &d->procs[proc];
-    for (uint32_t i = p->first + p->count; i-- > p->first;)
-        if (d->ops[i].match != DIAG_NONE && d->ops[i].op.enter_ns + NS_PER_S > p->last_call_ns)
-            if ((d->matches[d->ops[i].match].unseen || d->matches[d->ops[i].match].unknown) &&
-                !(rec_kind_flags(d->ops[i].op.kind) & REC_KF_CREATE))
-                return last_on_its_stream(d, i);
-    return false;
 }
 
 static bool in_open_group(const struct diag *d, uint32_t proc)

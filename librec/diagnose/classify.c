@@ -137,7 +137,7 @@ static void judge_idle(struct classify *c, const struct diag_wait *wait)
         uint32_t p = partners[i].proc;
         if (d->edge_start[p] != d->edge_start[p + 1] || classify_busy(d, p, wait))
             continue;
-        if (classify_may_wait_for_unseen(d, p))
+        if (d->procs[p].doubtful)
             d->procs[p].suspect = true;
         else
             partners[kept++] = partners[i];

@@ -45,8 +45,6 @@ void classify_more_victims(struct classify *c, const struct diag_wait *wait, uin
  * has not done yet it may have done next.
  */
 bool classify_busy(const struct diag *d, uint32_t proc, const struct diag_wait *wait);
-/* May its last op wait for a member that left no trace? Then its silence says nothing. */
-bool classify_may_wait_for_unseen(const struct diag *d, uint32_t proc);
 
 /* ---- broken.c ---- */
 

@@ -2,10 +2,12 @@
  * Clocks of several hosts. What one rank did before another is only known on one clock, and
  * NTP is off by seconds more often than one thinks.
  *
- * Creating a communicator synchronizes its members: the calls return within a moment of each
- * other wherever they were made. So the difference between two hosts' clocks is the median
- * difference between the ends of the creations they share. All times of the analysis are
- * moved to the clock of the first host.
+ * Calls that synchronize tell two things. First, they end together wherever they were made: the
+ * typical difference of their ends is the difference of the clocks. Second, none ends before
+ * all have begun: the end on one host minus the beginning on another bounds the difference,
+ * from both sides once each of the two has come last at some call. Such calls are the creations
+ * of communicators, and collectives whose end on the GPU was recorded. All times of the analysis
+ * are moved to the clock of the first host.
  */
 #include "diag.h"
 
@@ -14,26 +16,39 @@
 
 /* A median of so many is as good as one of all. */
 #define SAMPLES_MAX 64
+#define SAMPLES_FEW 8 /* up to so many the most different one counts as uncertainty, else the middle 80 % */
+#define CALLS_MAX   (1u << 18)
 #define TELL_NS     INT64_C(100000000)
 
 struct pair {
     uint32_t a, b;                /* hosts */
     int64_t samples[SAMPLES_MAX]; /* clock of b minus clock of a */
     uint32_t count;
+    int64_t low, high; /* proven bounds of the same */
 };
 
-struct first {
+/* One call of one communicator on one host. */
+struct call {
     uint32_t host;
-    uint64_t exit_ns;
+    uint32_t first; /* the same call on the host that was loaded first */
+    uint64_t last_enter_ns, first_end_ns;
+};
+
+struct estimate {
+    bool known;
+    int64_t offset;
+    uint64_t uncertainty;
+    uint32_t samples;
 };
 
 struct clocks {
-    struct diag_map host_ids, first_ids, pair_ids;
-    struct first *firsts;
-    size_t nfirsts, firsts_cap;
+    struct diag_map host_ids, first_ids, call_ids, pair_ids;
+    struct call *calls;
+    size_t ncalls, calls_cap;
     struct pair *pairs;
     size_t npairs, pairs_cap;
     uint32_t nhosts;
+    struct estimate *estimates; /* by host, after diag_clock_align */
 };
 
 static uint64_t text_key(const char *text)
@@ -61,52 +76,92 @@ uint32_t diag_host_of(struct diag *d, const struct rec_process *p)
     return *id;
 }
 
-static void add_sample(struct diag *d, uint32_t a, uint32_t b, int64_t difference)
+static struct pair *pair_of(struct diag *d, uint32_t a, uint32_t b)
 {
     struct clocks *c = d->clocks;
-    if (a > b) {
-        uint32_t swap = a;
-        a = b;
-        b = swap;
-        difference = -difference;
-    }
     bool fresh;
     uint32_t *at = diag_map_put(&c->pair_ids, diag_key(a, b, 82), &fresh);
     c->pairs = diag_grow(c->pairs, &c->pairs_cap, c->npairs, sizeof *c->pairs, &d->oom);
     if (!at || d->oom) {
         d->oom = true;
-        return;
+        return NULL;
     }
     if (fresh) {
         *at = (uint32_t)c->npairs;
-        c->pairs[c->npairs++] = (struct pair){.a = a, .b = b};
+        c->pairs[c->npairs++] = (struct pair){.a = a, .b = b, .low = INT64_MIN, .high = INT64_MAX};
     }
-    struct pair *pair = &c->pairs[*at];
+    return &c->pairs[*at];
+}
+
+static int64_t difference(uint64_t later, uint64_t earlier)
+{
+    return (int64_t)(later - earlier);
+}
+
+/* What one call says about the clocks of two hosts. */
+static void add_sample(struct diag *d, const struct call *x, const struct call *y)
+{
+    if (x->host > y->host) {
+        const struct call *swap = x;
+        x = y;
+        y = swap;
+    }
+    struct pair *pair = pair_of(d, x->host, y->host);
+    if (!pair)
+        return;
     if (pair->count < SAMPLES_MAX)
-        pair->samples[pair->count++] = difference;
+        pair->samples[pair->count++] = difference(y->first_end_ns, x->first_end_ns);
+    int64_t high = difference(y->first_end_ns, x->last_enter_ns);
+    int64_t low = difference(y->last_enter_ns, x->first_end_ns);
+    pair->high = high < pair->high ? high : pair->high;
+    pair->low = low > pair->low ? low : pair->low;
+}
+
+static void note_call(struct diag *d, uint32_t host, uint64_t key, uint64_t enter_ns, uint64_t end_ns)
+{
+    struct clocks *c = d->clocks;
+    bool fresh_first, fresh;
+    if (c->ncalls == CALLS_MAX)
+        return;
+    uint32_t *first = diag_map_put(&c->first_ids, key, &fresh_first);
+    uint32_t *at = diag_map_put(&c->call_ids, diag_key(key, host, 84), &fresh);
+    c->calls = diag_grow(c->calls, &c->calls_cap, c->ncalls, sizeof *c->calls, &d->oom);
+    if (!first || !at || d->oom) {
+        d->oom = true;
+        return;
+    }
+    if (fresh_first)
+        *first = (uint32_t)c->ncalls;
+    if (fresh) {
+        *at = (uint32_t)c->ncalls;
+        c->calls[c->ncalls++] = (struct call){host, *first, enter_ns, end_ns};
+        return;
+    }
+    struct call *call = &c->calls[*at];
+    if (enter_ns > call->last_enter_ns)
+        call->last_enter_ns = enter_ns;
+    if (end_ns < call->first_end_ns)
+        call->first_end_ns = end_ns;
 }
 
 void diag_clock_note(struct diag *d, uint32_t proc, const struct rec_communicator *comm,
                      const struct rec_op *op)
 {
+    unsigned flags = rec_kind_flags(op->kind);
     /* Inside a group the call returns before the creation is done. */
-    if (!(rec_kind_flags(op->kind) & REC_KF_CREATE) || op->group || op->result != REC_RESULT_SUCCESS ||
-        !op->exit_ns)
-        return;
-    uint32_t host = d->procs[proc].host;
-    struct clocks *c = d->clocks;
-    bool fresh;
-    uint32_t *at = diag_map_put(&c->first_ids, diag_key(comm->index, op->seq, 83), &fresh);
-    c->firsts = diag_grow(c->firsts, &c->firsts_cap, c->nfirsts, sizeof *c->firsts, &d->oom);
-    if (!at || d->oom) {
-        d->oom = true;
-        return;
-    }
-    if (fresh) {
-        *at = (uint32_t)c->nfirsts;
-        c->firsts[c->nfirsts++] = (struct first){host, op->exit_ns};
-    } else if (c->firsts[*at].host != host) {
-        add_sample(d, c->firsts[*at].host, host, (int64_t)(op->exit_ns - c->firsts[*at].exit_ns));
+    if ((flags & REC_KF_CREATE) && !op->group && op->result == REC_RESULT_SUCCESS && op->exit_ns)
+        note_call(d, d->procs[proc].host, diag_key(comm->index, op->seq, 83), op->enter_ns, op->exit_ns);
+}
+
+/* Collectives whose end was seen; those that have a root need not end together. */
+static void note_collectives(struct diag *d)
+{
+    for (size_t i = 0; i < d->nops && !d->oom; i++) {
+        const struct diag_op *op = &d->ops[i];
+        unsigned flags = rec_kind_flags(op->op.kind);
+        if (op->member && (flags & REC_KF_COLL) && !(flags & REC_KF_ROOT) && op->op.gpu_end_ns)
+            note_call(d, d->procs[op->proc].host, diag_key(op->member->comm->index, op->op.seq, 83),
+                      op->op.enter_ns, op->op.gpu_end_ns);
     }
 }
 
@@ -116,24 +171,54 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Offsets spread from the first host along the pairs that share creations. */
-static void spread_offsets(struct clocks *c, int64_t *offsets, bool *known)
+static uint64_t apart(int64_t x, int64_t y)
+{
+    uint64_t far = x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
+    return far < INT64_MAX / 4 ? far : INT64_MAX / 4; /* times of traces may be anything */
+}
+
+static uint64_t larger(uint64_t x, uint64_t y)
+{
+    return x > y ? x : y;
+}
+
+/*
+ * The median, as far as the bounds allow. What is proven counts as uncertainty, or how much the
+ * samples differ among each other where they are many and agree better.
+ */
+static struct estimate estimate(const struct pair *pair)
+{
+    struct estimate e = {.known = true, .samples = pair->count};
+    int64_t median = pair->samples[pair->count / 2];
+    e.offset = median < pair->low ? pair->low : median > pair->high ? pair->high : median;
+    uint32_t skip = pair->count > SAMPLES_FEW ? pair->count / 10 : 0;
+    uint64_t proven = larger(apart(e.offset, pair->low), apart(e.offset, pair->high));
+    uint64_t spread =
+        larger(apart(e.offset, pair->samples[skip]), apart(e.offset, pair->samples[pair->count - 1 - skip]));
+    e.uncertainty = pair->count > SAMPLES_FEW && spread < proven ? spread : proven;
+    e.uncertainty += !e.uncertainty;
+    return e;
+}
+
+/* Offsets spread from the first host along the pairs that share calls. */
+static void spread_offsets(struct clocks *c)
 {
     for (size_t i = 0; i < c->npairs; i++)
         qsort(c->pairs[i].samples, c->pairs[i].count, sizeof(int64_t), by_value);
-    known[0] = true;
+    c->estimates[0].known = true;
     for (bool changed = true; changed;) {
         changed = false;
         for (size_t i = 0; i < c->npairs; i++) {
             const struct pair *pair = &c->pairs[i];
-            int64_t difference = pair->samples[pair->count / 2];
-            if (known[pair->a] == known[pair->b])
+            struct estimate *a = &c->estimates[pair->a], *b = &c->estimates[pair->b];
+            if (a->known == b->known)
                 continue;
-            if (known[pair->a])
-                offsets[pair->b] = offsets[pair->a] + difference;
-            else
-                offsets[pair->a] = offsets[pair->b] - difference;
-            known[pair->a] = known[pair->b] = changed = true;
+            bool forward = a->known;
+            struct estimate e = estimate(pair), *from = forward ? a : b, *to = forward ? b : a;
+            *to = e;
+            to->offset = (int64_t)((uint64_t)from->offset + (uint64_t)(forward ? e.offset : -e.offset));
+            to->uncertainty = (from->uncertainty + e.uncertainty) & INT64_MAX;
+            changed = true;
         }
     }
 }
@@ -157,6 +242,7 @@ static void move_process(struct diag *d, struct diag_proc *proc, int64_t offset)
         op->gpu_end_ns = moved(op->gpu_end_ns, offset);
     }
     proc->graph_ns = moved(proc->graph_ns, offset);
+    proc->gap_ns = moved(proc->gap_ns, offset);
 }
 
 void diag_clock_align(struct diag *d)
@@ -164,18 +250,39 @@ void diag_clock_align(struct diag *d)
     struct clocks *c = d->clocks;
     if (!c || c->nhosts < 2)
         return;
-    int64_t *offsets = calloc(c->nhosts, sizeof *offsets);
-    bool *known = calloc(c->nhosts, sizeof *known);
-    if (offsets && known) {
-        spread_offsets(c, offsets, known);
-        for (size_t i = 0; i < d->nprocs; i++)
-            if (offsets[d->procs[i].host])
-                move_process(d, &d->procs[i], offsets[d->procs[i].host]);
-    } else {
+    note_collectives(d);
+    for (size_t i = 0; i < c->ncalls && !d->oom; i++)
+        if (c->calls[i].first != i)
+            add_sample(d, &c->calls[c->calls[i].first], &c->calls[i]);
+    c->estimates = calloc(c->nhosts, sizeof *c->estimates);
+    if (!c->estimates || d->oom) {
         d->oom = true;
+        return;
     }
-    free(offsets);
-    free(known);
+    spread_offsets(c);
+    for (size_t i = 0; i < d->nprocs; i++)
+        if (c->estimates[d->procs[i].host].offset)
+            move_process(d, &d->procs[i], c->estimates[d->procs[i].host].offset);
+}
+
+void diag_clock_census(struct diag *d, struct rec_census *census)
+{
+    struct clocks *c = d->clocks;
+    census->clocks = calloc((c ? c->nhosts : 0) + 1u, sizeof *census->clocks);
+    if (!census->clocks || !c) {
+        d->oom = d->oom || !census->clocks;
+        return;
+    }
+    census->nclocks = c->nhosts;
+    for (size_t i = d->nprocs; i-- > 0;) {
+        uint32_t host = d->procs[i].host;
+        struct rec_host_clock *clock = &census->clocks[host];
+        *clock = (struct rec_host_clock){.host = d->procs[i].p->host, .known = host == 0};
+        if (c->estimates && c->estimates[host].known) {
+            const struct estimate *e = &c->estimates[host];
+            *clock = (struct rec_host_clock){clock->host, true, e->offset, e->uncertainty, e->samples};
+        }
+    }
 }
 
 void diag_clock_evidence(struct diag *d, struct rec_finding *f)
@@ -186,10 +293,13 @@ void diag_clock_evidence(struct diag *d, struct rec_finding *f)
         int64_t offset = proc->offset_ns;
         if (proc->host == d->procs[i - 1].host || (offset > -TELL_NS && offset < TELL_NS))
             continue;
+        struct diag_text t = {0};
+        diag_say_seconds(&t, d->clocks->estimates[proc->host].uncertainty);
         diag_evidence(d, f, NULL, UINT64_MAX, 0,
-                      "the clock of host %s is %.3f s %s that of %s, which all times here follow",
+                      "the clock of host %s is %.3f s %s that of %s (± %s), which all times here follow",
                       proc->p->host, (double)(offset < 0 ? -offset : offset) / 1e9,
-                      offset < 0 ? "behind" : "ahead of", d->procs[0].p->host);
+                      offset < 0 ? "behind" : "ahead of", d->procs[0].p->host, t.data ? t.data : "?");
+        free(t.data);
         told++;
     }
 }
@@ -200,8 +310,10 @@ void diag_clock_fini(struct diag *d)
         return;
     diag_map_free(&d->clocks->host_ids);
     diag_map_free(&d->clocks->first_ids);
+    diag_map_free(&d->clocks->call_ids);
     diag_map_free(&d->clocks->pair_ids);
-    free(d->clocks->firsts);
+    free(d->clocks->calls);
+    free(d->clocks->estimates);
     free(d->clocks->pairs);
     free(d->clocks);
 }

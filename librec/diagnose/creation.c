@@ -57,7 +57,7 @@ static size_t remaining(const struct rec_communicator *comm, uint32_t expected, 
 size_t diag_absent_ranks(const struct diag *d, const struct rec_communicator *comm, int32_t *ranks,
                          size_t max)
 {
-    uint32_t expected = rec_job_expected_ranks(d->job);
+    uint32_t expected = d->expected;
     int64_t start, stride;
     if (comm->nranks_differ || !comm->nranks)
         return 0;

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "rec/census.h"
 #include "rec/job.h"
 #include "rec/live.h"
 #include "rec/verdict.h"
@@ -96,7 +97,7 @@ struct diag_slot {
 };
 
 struct diag_queue {
-    uint32_t head, tail; /* slots */
+    uint32_t first, head, tail; /* slots; head moves on in the execution */
 };
 
 /* Where ops of several ranks meet: one seq of a communicator, or one message of a pair. */
@@ -113,6 +114,7 @@ struct diag_match {
     uint32_t unknown; /* members whose trace is cut off before it */
     bool compatible;  /* the posted ops fit each other well enough to complete */
     bool captured;    /* some recorded it into a graph that was not launched since, others ran it */
+    bool doubtful;    /* complete only if what is not recorded went well */
     bool unfinished;  /* logic says complete, the GPU says no */
     bool done;
 };
@@ -129,7 +131,9 @@ struct diag_proc {
     bool cut;              /* its trace ends early, perhaps only because the file is damaged */
     bool early_dead;       /* died while the others lived on */
     uint64_t dead_ns;      /* its end, or the last sign of life */
-    bool suspect;          /* others wait for it, but it may wait for somebody without a trace */
+    bool suspect;          /* others wait for it, but it may be blocked in something unrecorded */
+    uint64_t gap_ns;       /* since then some of its recent calls have no record; 0 = none */
+    bool doubtful;         /* may be blocked in something that no record shows */
     bool ended_well;       /* exit status 0 */
     bool whole;            /* the window holds everything it did */
     uint64_t graph_ns;     /* last launch of a graph */
@@ -143,6 +147,8 @@ struct diag_proc {
 struct diag_member {
     uint64_t next_seq; /* ops entered that count (not those after an abort elsewhere) */
     uint64_t tail_seq; /* lowest seq in the window; UINT64_MAX = none */
+    /* Of all records, for the census. */
+    uint64_t collectives, sends, onesided, bytes;
 };
 
 enum diag_wait_kind { DIAG_WAIT_COLL, DIAG_WAIT_P2P, DIAG_WAIT_CREATE, DIAG_WAIT_TEARDOWN };
@@ -193,9 +199,13 @@ struct diag {
     bool oom;
     struct rec_error *err;
 
+    const struct rec_census *census;
+    uint32_t generation;  /* the one that is analyzed; nothing of the others is in here */
+    uint32_t expected;    /* ranks it should have; 0 = unknown */
+    uint32_t *proc_index; /* by index in the job: index into procs; DIAG_NONE = another generation's */
     struct diag_proc *procs;
     size_t nprocs;
-    struct rec_communicator *const *comms;
+    struct rec_communicator *const *comms; /* all of the job: see diag_has */
     size_t ncomms;
     uint32_t *member_base; /* by communicator index */
     uint64_t *abort_ns;    /* by communicator index: first abort; UINT64_MAX = none */
@@ -250,6 +260,17 @@ static inline size_t diag_nodes(const struct diag *d)
     return d->nprocs + d->nwaits;
 }
 
+/* A process of this generation by its index in procs. */
+static inline uint32_t diag_index(const struct diag *d, const struct rec_process *process)
+{
+    return d->proc_index[process->index];
+}
+/* Does a communicator belong to this generation? */
+static inline bool diag_has(const struct diag *d, const struct rec_communicator *comm)
+{
+    return comm->nmembers && diag_index(d, comm->members[0]->process) != DIAG_NONE;
+}
+
 /* ---- load.c ---- */
 enum rec_code diag_load(struct diag *d);
 uint32_t diag_member_id(const struct diag *d, const struct rec_member *member);
@@ -266,6 +287,22 @@ uint64_t diag_pair_next(const struct diag *d, const struct rec_member *member, i
 /* When the thread that issued op last did something. */
 uint64_t diag_thread_quiet(const struct diag *d, const struct diag_op *op);
 
+/* ---- generation.c ---- */
+/* Fills ngenerations, generations and generation_of; false without memory. */
+bool diag_generations(const struct rec_job *job, struct rec_census *census);
+
+/* ---- census.c, order.c ---- */
+void diag_census_count(struct diag *d, const struct rec_member *member, const struct rec_op *op);
+/* A row for each communicator, by its index; false without memory. */
+bool diag_census_rows(const struct rec_job *job, struct rec_census *census);
+/* Takes over what was counted for the communicators of one generation. */
+void diag_census_fill(const struct diag *d, struct rec_census *census);
+/* Fills differences from the window, after diag_simulate. */
+void diag_order(struct diag *d, struct rec_census *census);
+/* Sorts the rows and writes the notes; false without memory. */
+bool diag_census_finish(struct rec_census *census);
+void diag_census_free(struct rec_census *census); /* NULL is fine */
+
 /* ---- clock.c ---- */
 uint32_t diag_host_of(struct diag *d, const struct rec_process *p);
 /* A creation that returned, as a sample. */
@@ -273,6 +310,8 @@ void diag_clock_note(struct diag *d, uint32_t proc, const struct rec_communicato
                      const struct rec_op *op);
 /* Moves all loaded times to the clock of the first host. */
 void diag_clock_align(struct diag *d);
+/* The hosts' clocks, for the census. */
+void diag_clock_census(struct diag *d, struct rec_census *census);
 /* Says in the verdict's evidence which clocks were off. */
 void diag_clock_evidence(struct diag *d, struct rec_finding *f);
 void diag_clock_fini(struct diag *d);
@@ -289,6 +328,23 @@ uint32_t diag_match_find(const struct diag *d, const struct rec_communicator *co
 uint64_t diag_bytes(const struct rec_op *op);
 /* Launched, but its GPU, which would have told, has not come to it. */
 bool diag_not_reached(const struct diag *d, const struct diag_op *op);
+
+static inline bool diag_captured(const struct diag_op *op)
+{
+    return (op->op.flags & REC_OF_CAPTURED) != 0;
+}
+
+/* ---- execution.c ---- */
+
+/* Doubting: nothing completes for which records that are missing could be the reason that it does not. */
+void diag_execute(struct diag *d, bool doubting);
+
+/* ---- doubt.c ---- */
+
+/* Marks the matching points whose completion nobody's records can show. */
+void diag_mark_doubts(struct diag *d);
+/* After the execution that trusts nothing doubtful: which processes may be blocked in it. */
+void diag_note_doubts(struct diag *d);
 
 /* ---- history.c ---- */
 

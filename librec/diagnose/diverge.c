@@ -58,7 +58,7 @@ static bool lane_departed(struct diag *d, const struct lanes *lanes, const struc
                           struct diag_departure *departure)
 {
     for (uint32_t j = 0; j < lane->nmembers && j < 4; j++) {
-        uint32_t proc = lanes->members[lane->first_member + j]->process->index;
+        uint32_t proc = diag_index(d, lanes->members[lane->first_member + j]->process);
         struct diag_departure found;
         if (diag_departed(d, proc, &found) != (want != 0))
             return false;
@@ -542,6 +542,8 @@ enum rec_code diag_diverge(struct diag *d)
     for (uint32_t c = 0; c < d->ncomms && !d->oom && code == REC_OK; c++) {
         while (next < count && places[next].comm < c)
             next++;
+        if (!diag_has(d, d->comms[c]))
+            continue;
         uint64_t window = first_bad_window(d->comms[c]);
         bool tail = next < count && places[next].comm == c;
         struct lanes lanes;

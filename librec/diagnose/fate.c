@@ -44,14 +44,16 @@ static bool most_beyond(const uint64_t *values, size_t count, uint64_t limit)
     return count && values[(count - 1) / 2] > limit;
 }
 
-/* A file that was damaged, or copied while it grew, ends like one whose writer was killed. */
+/* A file that was damaged, copied while it grew, or on a full disk, ends like one whose writer was killed. */
 static bool unreliable_end(const struct rec_process *p)
 {
-    return !p->saw_live && (p->damaged || p->torn_tail);
+    return !p->saw_live && (p->damaged || p->torn_tail || p->unwritten);
 }
 
 static bool cut_off(const struct diag_proc *proc, const struct crowd *crowd)
 {
+    if (proc->p->unwritten)
+        return true;
     return proc->p->end.reason == REC_END_NONE && proc->p->fate != REC_FATE_ALIVE &&
            unreliable_end(proc->p) && most_beyond(crowd->lives, crowd->nlives, proc->life_ns + MARGIN_LIVE);
 }

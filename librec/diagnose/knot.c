@@ -75,6 +75,22 @@ static bool waits_for_one(struct diag *d, uint32_t proc, const struct diag_partn
     return false;
 }
 
+/*
+ * One that is absent because it waits for a message of one that came: either may have left out
+ * its part, so this is a circle of two and no exception.
+ */
+static bool one_against_one(const struct diag *d, const struct diag_partner *absent, size_t count)
+{
+    if (count != 1)
+        return false;
+    for (uint32_t e = d->edge_start[absent->proc]; e < d->edge_start[absent->proc + 1]; e++) {
+        const struct diag_wait *other = &d->waits[d->edges[e].to - d->nprocs];
+        if (other->kind != DIAG_WAIT_P2P)
+            return false;
+    }
+    return true;
+}
+
 /* The absent ones took the same other way only if none of them just waits for another of them. */
 static bool went_together(struct diag *d, const struct diag_wait *wait)
 {
@@ -83,7 +99,7 @@ static bool went_together(struct diag *d, const struct diag_wait *wait)
     for (size_t i = 0; i < count; i++)
         if (partners[i].reason == DIAG_ABSENT)
             partners[kept++] = partners[i];
-    bool together = kept > 0;
+    bool together = kept > 0 && !one_against_one(d, partners, kept);
     for (size_t i = 0; i < kept && together; i++)
         together = !waits_for_one(d, partners[i].proc, partners, kept);
     free(partners);
@@ -364,12 +380,23 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct dep
     free(nodes);
 }
 
+/* A circle through a process of which calls are missing may be none. */
+static bool doubtful(struct diag *d, uint32_t component)
+{
+    bool gap = false;
+    for (uint32_t p = 0; p < d->nprocs; p++)
+        gap = gap || (inside(d, p, component) && (d->procs[p].gap_ns || d->procs[p].cut));
+    for (uint32_t p = 0; p < d->nprocs && gap; p++)
+        d->procs[p].suspect = d->procs[p].suspect || inside(d, p, component);
+    return gap;
+}
+
 void classify_knot(struct classify *c, uint32_t component)
 {
     struct diag *d = c->d;
     struct knot k = {.component = component};
     survey(d, &k);
-    if (!k.first)
+    if (!k.first || doubtful(d, component))
         return;
     struct departures found;
     const struct departures *departures = find_departures(d, component, &found) ? &found : NULL;

@@ -75,7 +75,7 @@ static enum rec_code recover(struct diag *d, const struct rec_member *member, st
             out->ops[at] = (struct diag_op){.op = *op,
                                             .sig = out->sigs[at],
                                             .member = rec_process_member(member->process, op->comm),
-                                            .proc = member->process->index,
+                                            .proc = diag_index(d, member->process),
                                             .unit = DIAG_NONE,
                                             .unit_next = DIAG_NONE,
                                             .match = DIAG_NONE,

@@ -15,6 +15,7 @@
 #define PATIENCE_FIRST (NS_PER_S * 2) /* while there is no rhythm yet */
 #define PAUSES_MIN     3
 #define ABORT_SLACK    (NS_PER_S / 2)
+#define GAP_SETTLED    (10 * NS_PER_S)
 
 uint32_t diag_member_id(const struct diag *d, const struct rec_member *member)
 {
@@ -106,20 +107,92 @@ static void note_pair(struct diag *d, uint32_t member_id, const struct rec_op *o
 struct window {
     struct diag_op *ring;
     size_t size, used, next;
+    struct ordinals *ordinals; /* of the process being loaded */
+    size_t nordinals, ordinals_cap;
 };
+
+/* What comes next on a thread if no record is missing. */
+struct ordinals {
+    uint32_t thread;
+    uint64_t next, last_ns;
+    uint64_t lost_end, lost_ns; /* as a loss record says */
+};
+
+static struct ordinals *ordinals_of(struct diag *d, struct window *window, uint32_t thread)
+{
+    for (size_t i = window->nordinals; i-- > 0;)
+        if (window->ordinals[i].thread == thread)
+            return &window->ordinals[i];
+    window->ordinals = diag_grow(window->ordinals, &window->ordinals_cap, window->nordinals,
+                                 sizeof *window->ordinals, &d->oom);
+    if (d->oom)
+        return NULL;
+    window->ordinals[window->nordinals] = (struct ordinals){.thread = thread};
+    return &window->ordinals[window->nordinals++];
+}
+
+/* Calls without a record between two moments; what lies long before the last call has settled. */
+static void note_gap(struct diag_proc *proc, uint64_t from, uint64_t to)
+{
+    if (to + GAP_SETTLED < proc->p->last_call_ns)
+        return;
+    from = from ? from : 1;
+    if (!proc->gap_ns || from < proc->gap_ns)
+        proc->gap_ns = from;
+}
+
+static void note_ordinal(struct diag *d, uint32_t proc, struct window *window, const struct rec_op *op)
+{
+    struct ordinals *o = ordinals_of(d, window, op->thread);
+    if (!o || op->ordinal < o->next)
+        return;
+    if (op->ordinal > o->next)
+        note_gap(&d->procs[proc], o->last_ns, op->enter_ns);
+    o->next = op->ordinal + 1;
+    o->last_ns = op->enter_ns;
+}
+
+static void note_loss(struct diag *d, uint32_t proc, struct window *window, const struct rec_loss *loss,
+                      uint64_t when)
+{
+    if (loss->thread == REC_ID_NONE) {
+        if (loss->count)
+            note_gap(&d->procs[proc], when > GAP_SETTLED ? when - GAP_SETTLED : 1, when);
+        return;
+    }
+    struct ordinals *o = ordinals_of(d, window, loss->thread);
+    if (!o || loss->first_ordinal + loss->count < o->lost_end)
+        return;
+    o->lost_end = loss->first_ordinal + loss->count;
+    o->lost_ns = when;
+}
+
+/* Losses behind the last record of a thread. */
+static void note_lost_tails(struct diag_proc *proc, const struct window *window)
+{
+    for (size_t i = 0; i < window->nordinals; i++) {
+        const struct ordinals *o = &window->ordinals[i];
+        if (o->lost_end > o->next)
+            note_gap(proc, o->last_ns, o->lost_ns);
+    }
+}
 
 static void take(struct diag *d, uint32_t proc, const struct rec_op *op, struct window *window)
 {
+    note_ordinal(d, proc, window, op);
     note_thread(d, proc, op);
     if (op->kind == REC_GRAPH_LAUNCH && op->enter_ns > d->procs[proc].graph_ns)
         d->procs[proc].graph_ns = op->enter_ns;
+    const struct rec_process *p = d->procs[proc].p;
+    struct rec_member *member = rec_process_member(p, op->comm);
+    if (member)
+        diag_census_count(d, member, op);
     if (!wanted(op))
         return;
-    const struct rec_process *p = d->procs[proc].p;
     struct diag_op *slot = &window->ring[window->next];
     *slot = (struct diag_op){.op = *op, .proc = proc};
     slot->unit = slot->unit_next = slot->match = slot->match_next = DIAG_NONE;
-    slot->member = rec_process_member(p, op->comm);
+    slot->member = member;
     slot->sig = rec_process_signature(p, op);
     if (slot->member) {
         note_pair(d, diag_member_id(d, slot->member), op);
@@ -175,7 +248,7 @@ static void measure_rhythm(struct diag *d, struct diag_proc *proc)
 static enum rec_code load_process(struct diag *d, uint32_t proc, struct window *window)
 {
     const struct rec_process *p = d->procs[proc].p;
-    window->used = window->next = 0;
+    window->used = window->next = window->nordinals = 0;
     d->procs[proc].whole = !p->rotated && !p->dropped_ops && !p->damaged;
     struct rec_scan *scan;
     enum rec_code code = rec_scan_open(d->job, p, NULL, &scan, d->err);
@@ -185,12 +258,15 @@ static enum rec_code load_process(struct diag *d, uint32_t proc, struct window *
     while (!d->oom && (code = rec_scan_next(scan, &event, d->err)) == REC_OK)
         if (event.type == REC_EV_OP)
             take(d, proc, &event.u.op, window);
+        else if (event.type == REC_EV_LOSS)
+            note_loss(d, proc, window, &event.u.loss, event.time_ns);
     rec_scan_close(scan);
     if (code != REC_END && code != REC_OK)
         return code;
     for (uint32_t i = 0; i < p->nopen; i++)
         take(d, proc, &p->open[i], window);
     struct diag_proc *state = &d->procs[proc];
+    note_lost_tails(state, window);
     state->first = (uint32_t)d->nops;
     for (size_t i = 0; i < window->used; i++) {
         if (!DIAG_ROOM(d, ops, d->nops))
@@ -209,10 +285,10 @@ static void mark_late(struct diag *d)
 {
     for (size_t c = 0; c < d->ncomms; c++) {
         uint64_t aborted = UINT64_MAX;
-        for (uint32_t i = 0; i < d->comms[c]->nmembers; i++) {
+        for (uint32_t i = 0; diag_has(d, d->comms[c]) && i < d->comms[c]->nmembers; i++) {
             const struct rec_member *member = d->comms[c]->members[i];
             const struct rec_op *teardown = &member->teardown;
-            uint64_t when = diag_common(&d->procs[member->process->index], teardown->enter_ns);
+            uint64_t when = diag_common(&d->procs[diag_index(d, member->process)], teardown->enter_ns);
             if ((teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE) && when < aborted)
                 aborted = when;
         }
@@ -249,31 +325,46 @@ static void note_members(struct diag *d)
     }
 }
 
-static bool make_tables(struct diag *d)
+/* The processes of the generation. */
+static bool choose_processes(struct diag *d)
 {
-    struct rec_process *const *processes = rec_job_processes(d->job, &d->nprocs);
-    d->comms = rec_job_communicators(d->job, &d->ncomms);
-    for (size_t c = 0; c < d->ncomms; c++)
-        d->nmembers += d->comms[c]->nmembers;
-    d->procs = calloc(d->nprocs + 1, sizeof *d->procs);
-    d->member_base = calloc(d->ncomms + 1, sizeof *d->member_base);
-    d->abort_ns = calloc(d->ncomms + 1, sizeof *d->abort_ns);
-    d->members = calloc(d->nmembers + 1, sizeof *d->members);
-    if (!d->procs || !d->member_base || !d->abort_ns || !d->members)
+    size_t count;
+    struct rec_process *const *processes = rec_job_processes(d->job, &count);
+    d->procs = calloc(count + 1, sizeof *d->procs);
+    d->proc_index = malloc((count + 1) * sizeof *d->proc_index);
+    if (!d->procs || !d->proc_index)
         return false;
-    for (uint32_t i = 0; i < d->nprocs; i++) {
-        d->procs[i].p = processes[i];
-        d->procs[i].host = diag_host_of(d, processes[i]);
-        d->procs[i].last_call_ns = processes[i]->last_call_ns;
-        d->procs[i].life_ns = processes[i]->fate == REC_FATE_ALIVE ? d->now_ns : processes[i]->last_ns;
+    for (uint32_t i = 0; i < count; i++) {
+        d->proc_index[i] = DIAG_NONE;
+        if (d->census->generation_of[i] != d->generation)
+            continue;
+        d->proc_index[i] = (uint32_t)d->nprocs;
+        struct diag_proc *proc = &d->procs[d->nprocs++];
+        proc->p = processes[i];
+        proc->host = diag_host_of(d, processes[i]);
+        proc->last_call_ns = processes[i]->last_call_ns;
+        proc->life_ns = processes[i]->fate == REC_FATE_ALIVE ? d->now_ns : processes[i]->last_ns;
         if (processes[i]->rank < 0)
             continue;
         bool fresh;
         uint32_t *at = diag_map_put(&d->rank_procs, diag_key((uint64_t)processes[i]->rank, 3, 4), &fresh);
         if (!at)
             return false;
-        *at = i;
+        *at = d->proc_index[i];
     }
+    return true;
+}
+
+static bool make_tables(struct diag *d)
+{
+    d->comms = rec_job_communicators(d->job, &d->ncomms);
+    for (size_t c = 0; c < d->ncomms; c++)
+        d->nmembers += d->comms[c]->nmembers;
+    d->member_base = calloc(d->ncomms + 1, sizeof *d->member_base);
+    d->abort_ns = calloc(d->ncomms + 1, sizeof *d->abort_ns);
+    d->members = calloc(d->nmembers + 1, sizeof *d->members);
+    if (!choose_processes(d) || !d->member_base || !d->abort_ns || !d->members)
+        return false;
     uint32_t id = 0;
     for (size_t c = 0; c < d->ncomms; c++) {
         d->member_base[c] = id;
@@ -308,6 +399,7 @@ enum rec_code diag_load(struct diag *d)
     for (uint32_t i = 0; i < d->nprocs && code == REC_OK && !d->oom; i++)
         code = load_process(d, i, &window);
     free(window.ring);
+    free(window.ordinals);
     if (code != REC_OK || d->oom)
         return code;
     diag_clock_align(d);

@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-/* A host that went on for so long after a send cannot have been waiting for it. */
-#define EAGER_NS (2 * NS_PER_S)
 /* The end of an op is seen so much later at worst. */
 #define ABORT_BLUR (NS_PER_S * 3 / 10)
 
@@ -34,14 +32,20 @@ uint32_t diag_match_find(const struct diag *d, const struct rec_communicator *co
     return diag_map_get(&d->match_ids, match_key(comm, seq, src, dst));
 }
 
+static bool creating(const struct diag_op *op)
+{
+    return (rec_kind_flags(op->op.kind) & REC_KF_CREATE) && (op->op.flags & REC_OF_OPEN);
+}
+
 /* Do two posted ops complete together? Wrong results are another matter. */
 static bool fits(const struct diag_op *a, const struct diag_op *b)
 {
     if (is_p2p(&a->op))
         return diag_bytes(&a->op) == diag_bytes(&b->op);
-    /* NCCL does not order creation and data ops among each other: diag_diverge judges these. */
+    /* NCCL does not order creation and data ops among each other: diag_diverge judges these. But a
+     * creation that has not returned still waits for whoever is elsewhere. */
     if ((rec_kind_flags(a->op.kind) ^ rec_kind_flags(b->op.kind)) & REC_KF_CREATE)
-        return true;
+        return !creating(a) && !creating(b);
     if (rec_kind_canonical(a->op.kind) != rec_kind_canonical(b->op.kind))
         return false;
     if (rec_kind_flags(a->op.kind) & REC_KF_DATA)
@@ -49,11 +53,6 @@ static bool fits(const struct diag_op *a, const struct diag_op *b)
     if (rec_kind_canonical(a->op.kind) == REC_COMM_INIT_RANK)
         return a->op.count == b->op.count;
     return true;
-}
-
-static bool captured(const struct diag_op *op)
-{
-    return (op->op.flags & REC_OF_CAPTURED) != 0;
 }
 
 static void join_match(struct diag *d, uint32_t index)
@@ -107,8 +106,8 @@ static bool capture_differs(const struct diag *d, const struct diag_match *m)
     bool waiting = false, running = false;
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
         const struct diag_op *op = &d->ops[i];
-        waiting = waiting || (captured(op) && d->procs[op->proc].graph_ns < op->op.enter_ns);
-        running = running || !captured(op);
+        waiting = waiting || (diag_captured(op) && d->procs[op->proc].graph_ns < op->op.enter_ns);
+        running = running || !diag_captured(op);
     }
     return waiting && running;
 }
@@ -125,7 +124,7 @@ static void count_partners(struct diag *d, struct diag_match *m)
         bool posted = peer && diag_pair_next(d, peer, send ? m->src : m->dst, !send) > m->seq;
         if (!peer)
             m->unseen = 1;
-        else if (!posted && d->procs[peer->process->index].cut)
+        else if (!posted && d->procs[diag_index(d, peer->process)].cut)
             m->unknown = 1;
         else if (posted || peer->lost || peer->process->rotated || peer->process->damaged)
             m->assumed = 1;
@@ -137,7 +136,7 @@ static void count_partners(struct diag *d, struct diag_match *m)
     for (uint32_t i = 0; i < m->comm->nmembers; i++)
         if (d->members[d->member_base[m->comm->index] + i].next_seq > m->seq)
             entered++;
-        else if (d->procs[m->comm->members[i]->process->index].cut)
+        else if (d->procs[diag_index(d, m->comm->members[i]->process)].cut)
             m->unknown++;
     m->absent = m->comm->nmembers - entered - m->unknown;
     m->assumed = entered > m->posted ? entered - m->posted : 0;
@@ -157,7 +156,7 @@ static uint32_t queue_of(struct diag *d, struct diag_map *ids, const struct diag
     }
     if (fresh) {
         *at = (uint32_t)d->nqueues;
-        d->queues[d->nqueues++] = (struct diag_queue){DIAG_NONE, DIAG_NONE};
+        d->queues[d->nqueues++] = (struct diag_queue){DIAG_NONE, DIAG_NONE, DIAG_NONE};
     }
     return *at;
 }
@@ -210,7 +209,7 @@ static void enqueue(struct diag *d, struct diag_map *queue_ids, uint32_t unit_in
         unit->first_slot = slot;
         unit->queues++;
         if (d->queues[queue].tail == DIAG_NONE)
-            d->queues[queue].head = slot;
+            d->queues[queue].first = slot;
         else
             d->slots[d->queues[queue].tail].next = slot;
         d->queues[queue].tail = slot;
@@ -233,116 +232,68 @@ static void close_group(struct diag *d, uint32_t unit_index, uint32_t end)
             d->ops[i].failed = true;
 }
 
+/*
+ * A thread that goes on to something else has launched its group, also where the record of the
+ * GroupEnd is lost.
+ */
+static void close_lost_group(struct diag *d, struct diag_map *queue_ids, uint32_t *open,
+                             const struct rec_op *op)
+{
+    if (*open == DIAG_NONE || d->ops[d->units[*open].first_op].op.group == op->group)
+        return;
+    d->units[*open].launched = true;
+    enqueue(d, queue_ids, *open);
+    *open = DIAG_NONE;
+}
+
 /* A process's ops as units. Groups take their place in the streams where GroupEnd launches them. */
 static void build_units(struct diag *d, uint32_t proc, struct diag_map *queue_ids)
 {
-    struct diag_map groups = {0};
+    struct diag_map threads = {0}; /* thread → its open group */
     uint32_t first_unit = (uint32_t)d->nunits;
     uint32_t end = d->procs[proc].first + d->procs[proc].count;
     for (uint32_t i = d->procs[proc].first; i < end && !d->oom; i++) {
         struct diag_op *op = &d->ops[i];
         unsigned flags = rec_kind_flags(op->op.kind);
         op->failed = call_failed(&op->op);
-        bool fresh = false;
-        uint32_t *group = NULL;
-        if (op->op.group &&
-            !(group = diag_map_put(&groups, diag_key(op->op.thread, op->op.group, 51), &fresh)))
-            d->oom = true;
+        bool fresh;
+        uint32_t *open = diag_map_put(&threads, diag_key(op->op.thread, 51, 0), &fresh);
+        d->oom = d->oom || !open;
         if (d->oom)
             break;
+        close_lost_group(d, queue_ids, open, &op->op);
         if (op->op.kind == REC_GROUP_END) {
-            if (group && *group != DIAG_NONE) {
-                close_group(d, *group, i);
-                enqueue(d, queue_ids, *group);
+            if (*open != DIAG_NONE) {
+                close_group(d, *open, i);
+                enqueue(d, queue_ids, *open);
+                *open = DIAG_NONE;
             }
             continue;
         }
         if (!(flags & (REC_KF_COLL | REC_KF_P2P | REC_KF_CREATE)))
             continue;
-        if (group && *group == DIAG_NONE)
-            *group = new_unit(d, op);
-        uint32_t unit = group ? *group : new_unit(d, op);
+        uint32_t unit = *open != DIAG_NONE ? *open : new_unit(d, op);
         if (unit == DIAG_NONE)
             break;
         add_to_unit(d, unit, i);
-        if (!group) {
+        if (op->op.group) {
+            *open = unit;
+        } else {
             d->units[unit].launched = true;
             enqueue(d, queue_ids, unit);
         }
     }
-    /* A group without an end was launched all the same if its thread went on to other things. */
+    /* Is the end of the last group only missing? */
     for (uint32_t u = first_unit; u < d->nunits && !d->oom; u++) {
-        if (d->units[u].launched)
+        if (d->units[u].launched || !d->procs[proc].gap_ns)
             continue;
-        for (uint32_t i = end; i-- > d->procs[proc].first && !d->units[u].launched;)
-            if (d->ops[i].op.thread == d->units[u].thread && d->ops[i].op.ordinal > d->units[u].ordinal)
-                d->units[u].launched = d->ops[i].op.group != d->ops[d->units[u].first_op].op.group;
-        if (d->units[u].launched)
-            enqueue(d, queue_ids, u);
+        d->units[u].launched = true;
+        enqueue(d, queue_ids, u);
     }
-    diag_map_free(&groups);
+    diag_map_free(&threads);
 }
 
-/* ---- execution ---- */
-
-struct work {
-    uint32_t *units;
-    size_t count, capacity;
-};
-
-static void push_unit(struct diag *d, struct work *work, uint32_t unit)
-{
-    work->units = diag_grow(work->units, &work->capacity, work->count, sizeof *work->units, &d->oom);
-    if (!d->oom)
-        work->units[work->count++] = unit;
-}
-
-/* Logic would let it complete, but the GPU's own marks say that it has not. */
-static bool observed_unfinished(const struct diag *d, const struct diag_op *op)
-{
-    return d->procs[op->proc].gpu_seen && op->op.launch && !captured(op) && op->op.count &&
-           (op->op.state == REC_STATE_ENQUEUED || op->op.state == REC_STATE_GPU_STARTED);
-}
-
-/* The marks stand around a launch: only a group that is complete as a whole can be judged by them. */
-static bool unit_unfinished(struct diag *d, const struct diag_unit *unit)
-{
-    bool unfinished = false;
-    for (uint32_t i = unit->first_op; i != DIAG_NONE && !unfinished; i = d->ops[i].unit_next)
-        unfinished = observed_unfinished(d, &d->ops[i]);
-    for (uint32_t i = unit->first_op; i != DIAG_NONE && unfinished; i = d->ops[i].unit_next) {
-        d->ops[i].done = false;
-        if (d->ops[i].match != DIAG_NONE)
-            d->matches[d->ops[i].match].unfinished = true;
-    }
-    return unfinished;
-}
-
-static void finish_op(struct diag *d, struct work *work, uint32_t index)
-{
-    struct diag_op *op = &d->ops[index];
-    if (op->done || op->unit == DIAG_NONE)
-        return;
-    op->done = true;
-    struct diag_unit *unit = &d->units[op->unit];
-    if (--unit->left || !unit->active || unit->done || unit_unfinished(d, unit))
-        return;
-    unit->done = true;
-    for (uint32_t s = unit->first_slot; s != DIAG_NONE; s = d->slots[s].unit_next) {
-        struct diag_queue *queue = &d->queues[d->slots[s].queue];
-        queue->head = d->slots[s].next;
-        if (queue->head == DIAG_NONE)
-            continue;
-        uint32_t next = d->slots[queue->head].unit;
-        if (++d->units[next].heads == d->units[next].queues)
-            push_unit(d, work, next);
-    }
-}
-
-bool diag_not_reached(const struct diag *d, const struct diag_op *op)
-{
-    return d->procs[op->proc].gpu_seen && op->op.launch && op->op.state == REC_STATE_ENQUEUED;
-}
+/* ---- what the GPU says ---- */
 
 /* Aborting a communicator ends its kernels: an op that ended then, or who knows when, did not complete. */
 static bool ended_by_abort(const struct diag *d, const struct diag_op *op)
@@ -390,85 +341,6 @@ static void apply_gpu_progress(struct diag *d, uint32_t proc)
     diag_map_free(&streams);
 }
 
-static void try_match(struct diag *d, struct work *work, uint32_t index)
-{
-    struct diag_match *m = &d->matches[index];
-    if (m->done || m->absent || !m->compatible || m->captured || m->active < m->posted ||
-        m->failed_op != DIAG_NONE)
-        return;
-    /* A communicator that was made must have had all its members; one that was not may lack them. */
-    if (m->unseen && rec_kind_canonical(d->ops[m->first_op].op.kind) == REC_COMM_INIT_RANK)
-        return;
-    m->done = true;
-    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
-        finish_op(d, work, i);
-}
-
-/* Creation is synchronous: a call that returned success is done, whatever the traces of others say. */
-static bool done_by_itself(const struct diag *d, const struct diag_op *op)
-{
-    unsigned flags = rec_kind_flags(op->op.kind);
-    if (op->match == DIAG_NONE || captured(op))
-        return true;
-    if ((flags & REC_KF_STREAM) && op->op.state == REC_STATE_COMPLETED)
-        return true;
-    if (flags & REC_KF_CREATE) {
-        const struct diag_unit *unit = &d->units[op->unit];
-        bool returned =
-            !(op->op.flags & REC_OF_OPEN) &&
-            (!op->op.group || (unit->end != DIAG_NONE && !(d->ops[unit->end].op.flags & REC_OF_OPEN)));
-        if (rec_kind_canonical(op->op.kind) == REC_COMM_INIT_RANK && op->member &&
-            op->member->def.state == REC_LIVE_COMM_READY)
-            return true;
-        return returned && op->op.result == REC_RESULT_SUCCESS;
-    }
-    return (flags & REC_KF_DATA) && op->op.count == 0;
-}
-
-static void activate(struct diag *d, struct work *work, uint32_t index)
-{
-    struct diag_unit *unit = &d->units[index];
-    unit->active = true;
-    for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
-        struct diag_op *op = &d->ops[i];
-        op->active = true;
-        if (op->match != DIAG_NONE)
-            d->matches[op->match].active++;
-        if (done_by_itself(d, op))
-            finish_op(d, work, i);
-        if (op->match != DIAG_NONE)
-            try_match(d, work, op->match);
-    }
-}
-
-static void run_units(struct diag *d, struct work *work)
-{
-    while (work->count && !d->oom)
-        activate(d, work, work->units[--work->count]);
-}
-
-/*
- * NCCL buffers small messages: a send may complete before its receive is posted. Where a
- * host went on for long after a send that looks blocked, that is what happened.
- */
-static bool release_eager_sends(struct diag *d, struct work *work)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < d->nops; i++) {
-        struct diag_op *op = &d->ops[i];
-        if (op->op.kind != REC_SEND || !op->active || op->done || op->match == DIAG_NONE)
-            continue;
-        const struct diag_match *m = &d->matches[op->match];
-        const struct diag_proc *proc = &d->procs[op->proc];
-        uint64_t last = d->ops[proc->first + proc->count - 1].op.enter_ns;
-        if (m->compatible && !m->absent && !m->unfinished && last > op->op.enter_ns + EAGER_NS) {
-            finish_op(d, work, i);
-            any = true;
-        }
-    }
-    return any;
-}
-
 void diag_simulate(struct diag *d)
 {
     struct diag_map queue_ids = {0};
@@ -484,17 +356,8 @@ void diag_simulate(struct diag *d)
         count_partners(d, &d->matches[i]);
         d->matches[i].captured = capture_differs(d, &d->matches[i]);
     }
-    struct work work = {0};
-    for (size_t i = 0; i < d->nqueues && !d->oom; i++)
-        if (d->queues[i].head != DIAG_NONE) {
-            struct diag_unit *unit = &d->units[d->slots[d->queues[i].head].unit];
-            unit->heads++;
-        }
-    for (uint32_t u = 0; u < d->nunits && !d->oom; u++)
-        if (d->units[u].launched && d->units[u].heads == d->units[u].queues)
-            push_unit(d, &work, u);
-    do
-        run_units(d, &work);
-    while (!d->oom && release_eager_sends(d, &work));
-    free(work.units);
+    diag_mark_doubts(d);
+    diag_execute(d, true);
+    diag_note_doubts(d);
+    diag_execute(d, false);
 }

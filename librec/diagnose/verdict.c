@@ -9,6 +9,7 @@
 #include "rec/symbolize.h"
 
 #define DEFAULT_STALL_SEC 30
+#define PAST_MAX          16 /* earlier generations that are examined, the latest ones */
 
 struct type_row {
     const char *name;
@@ -42,7 +43,7 @@ const char *rec_status_name(enum rec_status status)
 /* Ranks without a trace, and those whose trace is damaged and ends early. */
 static size_t missing_ranks(struct diag *d, int32_t **ranks)
 {
-    uint32_t expected = rec_job_expected_ranks(d->job);
+    uint32_t expected = d->expected;
     size_t count = 0, capacity = 0;
     *ranks = NULL;
     for (uint32_t rank = 0; rank < expected && !d->oom; rank++) {
@@ -83,7 +84,7 @@ static void report_missing(struct diag *d, const int32_t *missing, size_t count,
     struct diag_text t = {0};
     diag_printf(&t, "there is no whole trace of ");
     diag_say_ranks(&t, missing, count);
-    diag_printf(&t, " of %" PRIu32 ": what %s did in the end is unknown", rec_job_expected_ranks(d->job),
+    diag_printf(&t, " of %" PRIu32 ": what %s did in the end is unknown", d->expected,
                 count == 1 ? "it" : "they");
     if (healthy) {
         diag_printf(&t, "; ");
@@ -251,6 +252,7 @@ static void diag_fini(struct diag *d)
     free(d->onsets);
     free(d->tiers);
     free(d->procs);
+    free(d->proc_index);
     free(d->member_base);
     free(d->abort_ns);
     free(d->members);
@@ -280,26 +282,80 @@ static uint64_t wall_clock(void)
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-enum rec_code rec_analyze(const struct rec_job *job, const struct rec_analyze_options *options,
-                          struct rec_verdict **verdict, struct rec_error *err)
+static enum rec_code analyze(const struct rec_job *job, const struct rec_analyze_options *options,
+                             struct rec_census *census, uint32_t generation, struct rec_verdict **verdict,
+                             struct rec_error *err)
 {
-    static const struct rec_analyze_options defaults;
-    if (!options)
-        options = &defaults;
-    struct diag d = {.job = job, .err = err};
+    struct diag d = {.job = job, .err = err, .census = census, .generation = generation};
+    bool last = generation + 1 == census->ngenerations;
+    d.expected = census->generations[generation].expected;
     d.now_ns = options->now_ns ? options->now_ns : wall_clock();
     d.stall_ns = (options->stall_sec ? options->stall_sec : DEFAULT_STALL_SEC) * NS_PER_S;
     *verdict = NULL;
     enum rec_code code = diag_load(&d);
     if (code == REC_OK && !d.oom)
         code = run(&d);
+    if (code == REC_OK && !d.oom) {
+        diag_census_fill(&d, census);
+        if (last) {
+            diag_order(&d, census);
+            diag_clock_census(&d, census);
+        }
+    }
     if (code == REC_OK && !d.oom)
         *verdict = conclude(&d);
-    if (*verdict)
+    if (*verdict && last)
         diag_clock_evidence(&d, &(*verdict)->findings[0]);
     if (code == REC_OK && d.oom)
         code = rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory for the analysis");
     diag_fini(&d);
+    return code;
+}
+
+/* How an earlier generation ended: its verdict, when it had been the whole job. */
+static enum rec_code examine_past(const struct rec_job *job, const struct rec_analyze_options *options,
+                                  struct rec_census *census, uint32_t number, struct rec_error *err)
+{
+    struct rec_verdict *verdict;
+    enum rec_code code = analyze(job, options, census, number, &verdict, err);
+    if (!verdict)
+        return code;
+    struct rec_generation *generation = &census->generations[number];
+    struct rec_finding *f = &verdict->findings[0];
+    generation->type = rec_verdict_type_name(f->type);
+    generation->summary = f->summary;
+    generation->culprits = f->culprits;
+    generation->nculprits = f->nculprits;
+    f->summary = NULL;
+    f->culprits = NULL;
+    rec_verdict_free(verdict);
+    return code;
+}
+
+enum rec_code rec_analyze(const struct rec_job *job, const struct rec_analyze_options *options,
+                          struct rec_verdict **verdict, struct rec_error *err)
+{
+    static const struct rec_analyze_options defaults;
+    if (!options)
+        options = &defaults;
+    *verdict = NULL;
+    enum rec_code code = REC_OK;
+    struct rec_census *census = calloc(1, sizeof *census);
+    bool ok = census && diag_generations(job, census) && diag_census_rows(job, census);
+    uint32_t last = ok ? (uint32_t)census->ngenerations - 1 : 0;
+    for (uint32_t g = last > PAST_MAX ? last - PAST_MAX : 0; ok && g < last && code == REC_OK; g++)
+        code = examine_past(job, options, census, g, err);
+    if (ok && code == REC_OK)
+        code = analyze(job, options, census, last, verdict, err);
+    if (*verdict && diag_census_finish(census)) {
+        (*verdict)->census = census;
+        return REC_OK;
+    }
+    if (code == REC_OK)
+        code = rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory for the analysis");
+    rec_verdict_free(*verdict);
+    *verdict = NULL;
+    diag_census_free(census);
     return code;
 }
 
@@ -310,5 +366,6 @@ void rec_verdict_free(struct rec_verdict *verdict)
     for (size_t i = 0; i < verdict->nfindings; i++)
         finding_fini(&verdict->findings[i]);
     free(verdict->findings);
+    diag_census_free(verdict->census);
     free(verdict);
 }

@@ -26,7 +26,7 @@ static void add_guesses(struct diag *d, uint32_t wait_index)
             d->edges[d->nedges++] =
                 (struct diag_edge){(uint32_t)d->nprocs + wait_index, p, DIAG_NONE, DIAG_MAYBE};
     }
-    uint32_t expected = rec_job_expected_ranks(d->job);
+    uint32_t expected = d->expected;
     /* Only when each possible member is blocked itself does the knot follow. */
     if (!all_wait || (expected && d->nprocs < expected))
         d->nedges = first;

@@ -62,7 +62,7 @@ static void message_partners(struct diag *d, const struct diag_match *m, struct 
     bool send = d->ops[m->first_op].op.kind == REC_SEND;
     struct rec_member *peer = diag_member_at(m->comm, send ? m->dst : m->src);
     if (peer)
-        add_partner(d, list, peer, peer->process->index, DIAG_ABSENT, DIAG_NONE);
+        add_partner(d, list, peer, diag_index(d, peer->process), DIAG_ABSENT, DIAG_NONE);
 }
 
 static void guessed_partners(struct diag *d, const struct diag_match *m, struct partners *list)
@@ -81,9 +81,9 @@ static void member_partners(struct diag *d, const struct diag_match *m, struct p
     posted_partners(d, m, list);
     for (uint32_t i = 0; m->absent && i < m->comm->nmembers; i++)
         if (d->members[d->member_base[m->comm->index] + i].next_seq <= m->seq &&
-            !d->procs[m->comm->members[i]->process->index].cut)
-            add_partner(d, list, m->comm->members[i], m->comm->members[i]->process->index, DIAG_ABSENT,
-                        DIAG_NONE);
+            !d->procs[diag_index(d, m->comm->members[i]->process)].cut)
+            add_partner(d, list, m->comm->members[i], diag_index(d, m->comm->members[i]->process),
+                        DIAG_ABSENT, DIAG_NONE);
     if (m->unseen && m->first_op != DIAG_NONE &&
         rec_kind_canonical(d->ops[m->first_op].op.kind) == REC_COMM_INIT_RANK)
         guessed_partners(d, m, list);
@@ -93,8 +93,8 @@ static void teardown_partners(struct diag *d, const struct diag_wait *wait, stru
 {
     for (uint32_t i = 0; i < wait->comm->nmembers; i++) {
         struct rec_member *member = wait->comm->members[i];
-        if (member->teardown.kind == REC_NONE && !d->procs[member->process->index].cut)
-            add_partner(d, list, member, member->process->index, DIAG_ABSENT, DIAG_NONE);
+        if (member->teardown.kind == REC_NONE && !d->procs[diag_index(d, member->process)].cut)
+            add_partner(d, list, member, diag_index(d, member->process), DIAG_ABSENT, DIAG_NONE);
     }
 }
 
@@ -144,8 +144,15 @@ static bool tore_down_before(const struct diag *d, const struct diag_wait *wait,
         return false;
     /* Aborting is what one does after waiting in vain: then it is no cause. */
     bool abort = teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE;
-    uint64_t when = diag_common(&d->procs[member->process->index], teardown->enter_ns);
+    uint64_t when = diag_common(&d->procs[diag_index(d, member->process)], teardown->enter_ns);
     return !abort || when < wait->since + d->procs[d->ops[wait->op].proc].patience_ns;
+}
+
+/* It returned, so nothing of this communicator is waited for there, whatever else is. */
+static bool teardown_ended(const struct rec_member *member)
+{
+    const struct rec_op *teardown = &member->teardown;
+    return teardown->exit_ns && (teardown->kind == REC_COMM_DESTROY || teardown->kind == REC_COMM_FINALIZE);
 }
 
 /* Had the others waited longer before the death than after it, the death would not be what they waited for.
@@ -170,7 +177,7 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
     if (proc->early_dead && !proc->waits && mostly_for_the_dead(d, wait, proc))
         return DIAG_NEVER_DEAD;
     if (wait->kind != DIAG_WAIT_TEARDOWN && partner->member && tore_down_before(d, wait, partner->member) &&
-        !proc->works)
+        (!proc->works || teardown_ended(partner->member)))
         return DIAG_NEVER_TEARDOWN;
     if (proc->p->fate == REC_FATE_EXITED && !proc->waits &&
         (proc->ended_well || mostly_for_the_dead(d, wait, proc)))

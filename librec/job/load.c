@@ -432,6 +432,7 @@ struct job_process *job_process_new(struct job_source *source)
     pub->proc_uid = process->source.proc_uid;
     memcpy(pub->host, meta->host, sizeof(pub->host));
     memcpy(pub->boot_id, meta->boot_id, sizeof(pub->boot_id));
+    memcpy(pub->restart, meta->restart, sizeof(pub->restart));
     memcpy(pub->exe, meta->exe, sizeof(pub->exe));
     pub->start_ns = pub->last_ns = meta->start_ns;
     pub->path = process->source.nparts ? process->source.parts[0].path : process->source.live;

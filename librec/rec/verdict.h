@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "rec/census.h"
 #include "rec/error.h"
 #include "rec/job.h"
 
@@ -87,6 +88,7 @@ struct rec_verdict {
     enum rec_status status;
     size_t nfindings; /* at least 1; [0] is the verdict, causes before consequences, advice last */
     struct rec_finding *findings;
+    struct rec_census *census;
 };
 
 struct rec_analyze_options {

@@ -1,0 +1,260 @@
+/* The census of communicators (rec/census.h): figures while loading, rows and notes at the end. */
+#include "diag.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMED_MAX 4 /* communicators that one note names */
+#define NOTES_MAX 64
+
+void diag_census_count(struct diag *d, const struct rec_member *member, const struct rec_op *op)
+{
+    struct diag_member *m = diag_member_of(d, member);
+    unsigned flags = rec_kind_flags(op->kind);
+    if (flags & REC_KF_COLL)
+        m->collectives++;
+    else if (flags & REC_KF_P2P)
+        m->sends += op->kind == REC_SEND;
+    else if (flags & REC_KF_RMA)
+        m->onesided++;
+    if (flags & REC_KF_DATA)
+        m->bytes += diag_bytes(op);
+}
+
+/* ---- rows ---- */
+
+static void fill_row(const struct diag *d, struct rec_comm_census *row)
+{
+    const struct rec_communicator *comm = row->comm;
+    for (uint32_t i = 0; i < comm->nmembers; i++) {
+        const struct rec_member *member = comm->members[i];
+        const struct diag_member *m = &d->members[d->member_base[comm->index] + i];
+        const struct diag_proc *proc = &d->procs[diag_index(d, member->process)];
+        uint64_t created =
+            diag_common(proc, member->def.created_ns ? member->def.created_ns : member->first_ns);
+        if (created && (!row->created_ns || created < row->created_ns))
+            row->created_ns = created;
+        if (m->collectives > row->collectives)
+            row->collectives = m->collectives;
+        row->sends += m->sends;
+        row->onesided += m->onesided;
+        row->bytes += m->bytes;
+        row->lost += member->lost;
+    }
+}
+
+void diag_census_fill(const struct diag *d, struct rec_census *census)
+{
+    for (size_t c = 0; c < census->ncomms; c++)
+        if (diag_has(d, census->comms[c].comm))
+            fill_row(d, &census->comms[c]);
+}
+
+bool diag_census_rows(const struct rec_job *job, struct rec_census *census)
+{
+    struct rec_communicator *const *comms = rec_job_communicators(job, &census->ncomms);
+    census->comms = calloc(census->ncomms + 1, sizeof *census->comms);
+    if (!census->comms)
+        return false;
+    for (size_t c = 0; c < census->ncomms; c++) {
+        struct rec_comm_census *row = &census->comms[c];
+        row->comm = comms[c];
+        row->ranks = malloc((comms[c]->nmembers + 1) * sizeof *row->ranks);
+        if (!row->ranks)
+            return false;
+        for (uint32_t i = 0; i < comms[c]->nmembers; i++)
+            row->ranks[i] = comms[c]->members[i]->process->rank;
+        if (comms[c]->nmembers)
+            row->generation = census->generation_of[comms[c]->members[0]->process->index];
+    }
+    return true;
+}
+
+static int by_creation(const void *a, const void *b)
+{
+    const struct rec_comm_census *x = a, *y = b;
+    if (x->generation != y->generation)
+        return x->generation < y->generation ? -1 : 1;
+    if (x->created_ns != y->created_ns)
+        return x->created_ns < y->created_ns ? -1 : 1;
+    return x->comm->index < y->comm->index ? -1 : x->comm->index > y->comm->index;
+}
+
+/* ---- more than one communicator over the same members ---- */
+
+static uint64_t members_key(const struct rec_communicator *comm)
+{
+    uint64_t sum = 0; /* a set: communicators order their members as they like */
+    for (uint32_t i = 0; i < comm->nmembers; i++)
+        sum += rec_mix64(comm->members[i]->process->index + 1);
+    return diag_key(sum, comm->nmembers, 91);
+}
+
+static bool find_twins(struct rec_census *census)
+{
+    struct diag_map seen = {0};
+    bool ok = true;
+    for (uint32_t c = 0; c < census->ncomms && ok; c++) {
+        struct rec_comm_census *row = &census->comms[c];
+        if (row->comm->nmembers < 2 || row->comm->nmembers != row->comm->nranks)
+            continue;
+        bool fresh;
+        uint32_t *at = diag_map_put(&seen, members_key(row->comm), &fresh);
+        if (!at)
+            ok = false;
+        else if (fresh)
+            *at = c;
+        else
+            row->same_members = census->comms[*at].comm;
+    }
+    diag_map_free(&seen);
+    return ok;
+}
+
+static bool add_note(struct rec_census *census, struct diag_text *t)
+{
+    char **grown = t->oom || !t->data ? NULL : realloc(census->notes, (census->nnotes + 1) * sizeof *grown);
+    if (grown) {
+        census->notes = grown;
+        census->notes[census->nnotes++] = t->data;
+        *t = (struct diag_text){0};
+        return true;
+    }
+    free(t->data);
+    *t = (struct diag_text){0};
+    return false;
+}
+
+static bool used(const struct rec_comm_census *row)
+{
+    return row->collectives || row->sends || row->onesided;
+}
+
+static void say_name(struct diag_text *t, const struct rec_communicator *comm)
+{
+    if (comm->name[0])
+        diag_printf(t, "\"%s\"", comm->name);
+    else
+        diag_printf(t, "%016" PRIx64, comm->uid);
+}
+
+static void say_members(struct diag_text *t, const struct rec_comm_census *row)
+{
+    int32_t *sorted = malloc((row->comm->nmembers + 1) * sizeof *sorted);
+    size_t count = 0;
+    for (uint32_t i = 0; sorted && i < row->comm->nmembers; i++)
+        if (row->ranks[i] >= 0)
+            sorted[count++] = row->ranks[i];
+    t->oom = t->oom || !sorted;
+    if (count) {
+        diag_sort_ranks(sorted, &count);
+        diag_say_ranks(t, sorted, count);
+    }
+    free(sorted);
+}
+
+static bool note_twins(struct rec_census *census, const struct rec_comm_census *first)
+{
+    struct diag_text names = {0}, t = {0};
+    uint32_t count = 0;
+    for (size_t c = 0; c < census->ncomms; c++) {
+        const struct rec_comm_census *row = &census->comms[c];
+        if ((row != first && row->same_members != first->comm) || !used(row))
+            continue;
+        if (count < NAMED_MAX) {
+            diag_printf(&names, count ? ", " : "");
+            say_name(&names, row->comm);
+        }
+        count++;
+    }
+    bool ok = true;
+    if (count > 1) {
+        diag_printf(&t, "%" PRIu32 " communicators in use have the same members, ", count);
+        say_members(&t, first);
+        diag_printf(&t, ": %s", names.data ? names.data : "");
+        if (count > NAMED_MAX)
+            diag_printf(&t, " and %" PRIu32 " more", count - NAMED_MAX);
+        ok = add_note(census, &t);
+    }
+    free(names.data);
+    return ok;
+}
+
+/* One note for each set of members. */
+static bool note_all_twins(struct rec_census *census)
+{
+    bool *shared = calloc(census->ncomms + 1, sizeof *shared);
+    struct diag_map rows = {0};
+    bool ok = shared != NULL;
+    for (uint32_t c = 0; c < census->ncomms && ok; c++) {
+        bool fresh;
+        uint32_t *at = diag_map_put(&rows, diag_key(census->comms[c].comm->index, 0, 92), &fresh);
+        ok = at != NULL;
+        if (at)
+            *at = c;
+        const struct rec_communicator *first = census->comms[c].same_members;
+        if (ok && first)
+            shared[diag_map_get(&rows, diag_key(first->index, 0, 92))] = true;
+    }
+    for (size_t c = 0; c < census->ncomms && ok && census->nnotes < NOTES_MAX; c++)
+        if (shared[c])
+            ok = note_twins(census, &census->comms[c]);
+    diag_map_free(&rows);
+    free(shared);
+    return ok;
+}
+
+static bool note_differences(struct rec_census *census)
+{
+    bool ok = true;
+    for (size_t i = 0; i < census->ndifferences && ok; i++) {
+        const struct rec_order_difference *x = &census->differences[i];
+        struct diag_text t = {0};
+        diag_printf(&t, "ops of ");
+        diag_say_comm(&t, x->a);
+        diag_printf(&t, " and ");
+        diag_say_comm(&t, x->b);
+        diag_printf(&t, " are issued in different orders: rank %d issued op %" PRIu64 " of ",
+                    (int)x->a_first->rank, x->seq_a);
+        say_name(&t, x->a);
+        diag_printf(&t, " before op %" PRIu64 " of ", x->seq_b);
+        say_name(&t, x->b);
+        diag_printf(&t,
+                    ", rank %d after it; on streams of their own that works only as long as the GPU has room "
+                    "for both",
+                    (int)x->b_first->rank);
+        ok = add_note(census, &t);
+    }
+    return ok;
+}
+
+bool diag_census_finish(struct rec_census *census)
+{
+    if (census->ncomms)
+        qsort(census->comms, census->ncomms, sizeof *census->comms, by_creation);
+    return find_twins(census) && note_differences(census) && note_all_twins(census);
+}
+
+void diag_census_free(struct rec_census *census)
+{
+    if (!census)
+        return;
+    for (size_t g = 0; census->generations && g < census->ngenerations; g++) {
+        free(census->generations[g].ranks);
+        free(census->generations[g].summary);
+        free(census->generations[g].culprits);
+    }
+    for (size_t c = 0; census->comms && c < census->ncomms; c++)
+        free(census->comms[c].ranks);
+    for (size_t i = 0; i < census->nnotes; i++)
+        free(census->notes[i]);
+    free(census->generations);
+    free(census->generation_of);
+    free(census->clocks);
+    free(census->comms);
+    free(census->differences);
+    free(census->notes);
+    free(census);
+}

@@ -194,6 +194,27 @@ def test_a_stuck_command_holds_up_nothing():
                 os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
+def test_commands_run_one_at_a_time():
+    slow = 'echo "$FREC_CULPRIT_RANKS" >>"$HOOK_DIR/calls"; while [ ! -e "$HOOK_DIR/go" ]; do sleep 0.05; done'
+    with harness.Recording() as recording, Watch(recording, "--on-fault", slow) as watch:
+        script, calls = recording.root / "job.script", recording.root / "calls"
+        steps = "repeat 20 { allreduce world 8 f32 sum; sync; sleep 20 }\n"
+        pause = f"sleep {(STALL + 3) * 1000}\n"
+        script.write_text(f"init world\n{steps}rank 1: {pause}{steps}rank 2: {pause}{steps}sleep 3000\n")
+        try:
+            with Launch(recording, 3, [harness.FR_SCRIPT, script]):
+                watch.wait_for_line(3)
+                assert watch.events == ["fault", "healthy", "fault"]
+                assert calls.read_text() == "1\n"
+                (recording.root / "go").touch()
+                deadline = time.monotonic() + 5
+                while calls.read_text() != "1\n2\n" and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                assert calls.read_text() == "1\n2\n"
+        finally:
+            (recording.root / "go").touch()
+
+
 def test_signals_end_it_with_the_last_status():
     with harness.Recording() as recording, Watch(recording, "--on-fault", "exit 5") as watch:
         with Launch(recording, 4, TRAIN + ["--steps", 100000, "--fault", "sleep:rank=0,at=80"]):

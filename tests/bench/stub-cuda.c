@@ -1,5 +1,6 @@
 #include "stub-cuda.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 
 #define PUBLIC __attribute__((visibility("default")))
@@ -42,7 +43,7 @@ FUNCTION(cuStreamWriteValue64_v2, void *stream, uint64_t address, uint64_t value
     if (stub_cuda.fail)
         return stub_cuda.fail;
     if (!stub_cuda.stuck)
-        *(volatile uint64_t *)(uintptr_t)address = value;
+        atomic_store_explicit((_Atomic uint64_t *)(uintptr_t)address, value, memory_order_release);
     stub_note(STUB_WRITE, stream, address, value);
     return 0;
 }

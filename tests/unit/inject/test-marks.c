@@ -295,7 +295,7 @@ static void a_stuck_stream_is_not_filled(void **state)
     assert_int_equal(marked, 256);
     assert_int_equal(last_op().launch, 0);
     stub_cuda.stuck = false;
-    *(volatile uint64_t *)(uintptr_t)end = 257; /* it moves on */
+    atomic_store((_Atomic uint64_t *)(uintptr_t)end, 257); /* it moves on */
     all_reduce(comms[0], stream);
     assert_int_equal(last_op().launch, 258);
     assert_int_equal(last_op().state, REC_STATE_COMPLETED);

@@ -420,6 +420,8 @@ static void find_double_click(struct browser *b, struct tui_event *event)
 static void handle(struct browser *b, struct tui_event *event)
 {
     find_double_click(b, event);
+    if (event->type == TUI_EV_KEY)
+        b->shell.status[0] = '\0';
     if (event->type == TUI_EV_MOUSE &&
         (event->mouse == TUI_MOUSE_CLICK || event->mouse == TUI_MOUSE_DOUBLE)) {
         if (event->y == b->tabs_y) {

@@ -308,13 +308,13 @@ static bool read_sides(struct browser *b, bool all)
     return tui_table_update(b->tables[VIEW_DIFF]);
 }
 
-/* Where the order of communicators is wrong, one of them shows nothing. */
+/* Messages have no common seq, and where the order of communicators is wrong, one alone shows nothing. */
 static bool show(struct browser *b, const struct place *place)
 {
-    uint32_t finding = b->data.figures[place->comm->index].finding;
-    bool order =
-        finding != BROWSE_NONE && b->data.verdict->findings[finding].type == REC_VERDICT_ORDER_INVERSION;
-    return read_sides(b, order || b->data.verdict->findings[0].type == REC_VERDICT_ORDER_INVERSION);
+    const struct rec_finding *first = &b->data.verdict->findings[0];
+    bool message =
+        place->src >= 0 || (rec_kind_flags(first->op.kind) & REC_KF_P2P && first->comm == place->comm);
+    return read_sides(b, message || first->type == REC_VERDICT_ORDER_INVERSION);
 }
 
 static bool command(struct browser *b, int cmd)

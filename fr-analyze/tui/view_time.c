@@ -74,9 +74,9 @@ static void bounds(void *context, uint64_t *first, uint64_t *last)
     for (uint32_t m = 0; m < v->comm->nmembers; m++)
         if (v->comm->members[m]->first_seq < *first)
             *first = v->comm->members[m]->first_seq;
-    *last = front > 0 ? front - 1 : 0;
-    if (*first > *last)
-        *first = 0;
+    if (*first < rec_first_seq(v->comm->made_by))
+        *first = rec_first_seq(v->comm->made_by);
+    *last = front > *first ? front - 1 : *first;
 }
 
 static void position(void *context, uint64_t at, char *text, size_t size)
@@ -158,6 +158,12 @@ static const struct tui_timeline_source source = {lanes, label, bounds, mark, po
 
 /* ---- moving ---- */
 
+/* Messages and teardowns alone take no seq. */
+static bool has_seqs(const struct time_view *v, const struct rec_communicator *comm)
+{
+    return comm->nmembers > 0 && v->browser->data.figures[comm->index].front > rec_first_seq(comm->made_by);
+}
+
 static void set_cursor(struct time_view *v, uint64_t at)
 {
     struct tui_timeline *t = &v->browser->timeline;
@@ -209,7 +215,7 @@ static void follow(struct time_view *v, const struct rec_communicator *comm)
 static void go_to(struct time_view *v, const struct place *place)
 {
     const struct browse_data *data = &v->browser->data;
-    bool by_seq = place->comm != NULL && place->seq != NO_SEQ && place->src < 0 && place->comm->nmembers > 0;
+    bool by_seq = place->comm != NULL && place->seq != NO_SEQ && place->src < 0 && has_seqs(v, place->comm);
     uint64_t front = by_seq ? data->figures[place->comm->index].front : 0;
     if (place->comm != NULL && place->comm->nmembers > 0)
         follow(v, place->comm);
@@ -296,7 +302,11 @@ static void next_comm(struct time_view *v)
         next++;
     next += v->comm != NULL;
     if (next < p->nmembers) {
-        bool by_seq = v->by_seq;
+        bool by_seq = v->by_seq && has_seqs(v, p->members[next]->comm);
+        if (v->by_seq && !by_seq) {
+            set_axis(v, false);
+            set_cursor(v, v->browser->data.quiet_ns);
+        }
         follow(v, p->members[next]->comm);
         if (by_seq)
             set_cursor(v, p->members[next]->next_seq);
@@ -326,8 +336,10 @@ static void other_axis(struct time_view *v)
     bool here = member != NULL && (v->comm == NULL || v->comm == member->comm);
     if (!here)
         member = v->comm != NULL ? browse_member(p, v->comm) : b->data.ranks[b->data.rank_of[process]].member;
-    if (member == NULL)
+    if (member == NULL || !has_seqs(v, member->comm)) {
+        snprintf(b->shell.status, sizeof b->shell.status, "no seqs here");
         return;
+    }
     follow(v, member->comm);
     set_axis(v, true);
     set_cursor(v, here && rec_kind_flags(at.kind) & REC_KF_SEQ ? at.seq

@@ -143,7 +143,7 @@ def check_screen(terminal, name):
         return
     wanted = path.read_text()
     try:
-        terminal.until(lambda text: normalised(text) == wanted, seconds=10)
+        terminal.until(lambda text: normalised(text) == wanted, seconds=20)
     except AssertionError:
         difference = difflib.unified_diff(wanted.splitlines(), normalised(terminal.text()).splitlines(), name, "screen",
                                           lineterm="")

@@ -10,6 +10,16 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static void check_site(const struct rec_callsite_def *site)
+{
+    if (site->nframes > REC_CALLSITE_FRAMES || (site->nframes && !site->frames))
+        abort();
+    for (uint32_t i = 0; i < site->nframes; i++)
+        if (strlen(site->frames[i].file) > REC_WIRE_STRING_MAX ||
+            strlen(site->frames[i].function) > REC_WIRE_STRING_MAX)
+            abort();
+}
+
 /* From a copy of exact size, so that a sanitizer sees every byte read beyond. */
 static void decode(struct rec_decoder *decoder, const uint8_t *data, size_t size)
 {
@@ -20,9 +30,12 @@ static void decode(struct rec_decoder *decoder, const uint8_t *data, size_t size
         return;
     memcpy(copy, data, size);
     rec_decoder_piece(decoder, copy, size);
-    while ((code = rec_decoder_next(decoder, &event)) == REC_OK)
-        if (event.type < REC_EV_COMM || event.type > REC_EV_CALLSITE)
+    while ((code = rec_decoder_next(decoder, &event)) == REC_OK) {
+        if (event.type == REC_EV_CALLSITE)
+            check_site(&event.u.callsite);
+        if (event.type < REC_EV_COMM || event.type > REC_EV_GPU)
             abort();
+    }
     if (code != REC_END && code != REC_ERR_CORRUPT)
         abort();
     free(copy);

@@ -40,6 +40,19 @@ static bool follows(const struct batch *batch, const struct rec_op *op)
     return last->thread == op->thread && last->ordinal + 1 == op->ordinal;
 }
 
+/* As it was recorded: what readers conclude from the records of GPU progress, they will conclude again. */
+static struct rec_op plain(const struct rec_op *op)
+{
+    struct rec_op result = *op;
+    result.flags &= (uint16_t)~REC_OF_LATE;
+    if (op->launch) {
+        result.gpu_start_ns = result.gpu_end_ns = 0;
+        if (op->state == REC_STATE_GPU_STARTED || op->state == REC_STATE_COMPLETED)
+            result.state = REC_STATE_ENQUEUED;
+    }
+    return result;
+}
+
 bool batch_add(struct batch *batch, const struct rec_op *op)
 {
     struct batch_next *next = next_of(batch, op->thread);
@@ -54,8 +67,7 @@ bool batch_add(struct batch *batch, const struct rec_op *op)
                                     REC_LOSS_RING_FULL};
             rec_writer_loss(batch->writer, op->enter_ns, &loss);
         }
-        batch->ops[batch->count] = *op;
-        batch->ops[batch->count++].flags &= (uint16_t)~REC_OF_LATE;
+        batch->ops[batch->count++] = plain(op);
     }
     next->ordinal = op->ordinal + 1;
     return true;
@@ -63,14 +75,12 @@ bool batch_add(struct batch *batch, const struct rec_op *op)
 
 bool batch_open(struct batch *batch, uint64_t time_ns, const struct rec_op *ops, uint32_t count)
 {
-    struct rec_op *plain = calloc(count + 1u, sizeof(*plain));
-    if (!plain)
+    struct rec_op *copies = calloc(count + 1u, sizeof(*copies));
+    if (!copies)
         return false;
-    for (uint32_t i = 0; i < count; i++) {
-        plain[i] = ops[i];
-        plain[i].flags &= (uint16_t)~REC_OF_LATE;
-    }
-    rec_writer_open_ops(batch->writer, time_ns, plain, count);
-    free(plain);
+    for (uint32_t i = 0; i < count; i++)
+        copies[i] = plain(&ops[i]);
+    rec_writer_open_ops(batch->writer, time_ns, copies, count);
+    free(copies);
     return true;
 }

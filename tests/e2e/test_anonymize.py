@@ -135,8 +135,8 @@ def test_times_and_joins_stay(tmp_path):
         harness.remove_live(recording)
         anonymize(tmp_path / "copy", "--no-live", recording.traces)
         before, after = calls_of(recording.traces)[1], calls_of("--no-live", tmp_path / "copy")[1]
-        assert [(c["enter_ns"], c.get("exit_ns")) for c in before] == [
-            (c["enter_ns"], c.get("exit_ns")) for c in after]
+        times = ("enter_ns", "exit_ns", "gpu_start_ns", "gpu_end_ns")
+        assert [[c.get(t) for t in times] for c in before] == [[c.get(t) for t in times] for c in after]
         for field in ("host", "comm", "comm_name", "stream"):
             pairs = {(b.get(field), a.get(field)) for b, a in zip(before, after)}
             assert len(pairs) == len({b for b, _ in pairs}) == len({a for _, a in pairs}), field

@@ -50,12 +50,17 @@ static void print_content(const char *path, const struct content *content)
     const struct rec_reader_stats *stats = &content->stats;
     char name[4096], first[64], last[64], problem[256];
     const char *state = stats->damages     ? "damaged"
+                        : stats->unwritten ? "cut"
                         : stats->closed    ? "ok"
                         : stats->torn_tail ? "torn"
                                            : "open";
     out_format("%-8s %10" PRIu64 " %8" PRIu64 " %5" PRIu64 " %-23s %-23s %s\n", state, stats->ops,
                content->lost, stats->segments, dump_date(content->first_ns, first, sizeof(first)),
                dump_date(content->last_ns, last, sizeof(last)), fr_clean(name, sizeof(name), path));
+    if (stats->unwritten)
+        out_format("         could not be written to its end%s%s; at least %" PRIu64 " calls are missing\n",
+                   stats->write_error ? ": " : "", stats->write_error ? strerror(stats->write_error) : "",
+                   stats->unwritten_ops);
     if (stats->damages)
         out_format("         %s; %" PRIu64 " bytes skipped in %u %s\n",
                    fr_clean(problem, sizeof(problem), stats->first_problem), stats->damaged_bytes,

@@ -49,13 +49,22 @@ static enum rec_code set_meta(struct rec_reader *r, const char *meta, size_t byt
     return REC_OK;
 }
 
-/* An older header has none, and none is no damage. */
+/* An older header has no room for one. */
 static void read_notice(struct rec_reader *r, uint32_t minor, uint32_t header_bytes)
 {
     const uint8_t *bytes = NULL;
-    if (minor >= REC_WIRE_NOTICE_MINOR && header_bytes >= REC_WIRE_META)
+    if (minor >= REC_WIRE_NOTICE_MINOR && header_bytes >= REC_WIRE_META_AT)
         bytes = rec_source_get(&r->scan.source, REC_WIRE_NOTICE, REC_WIRE_NOTICE_BYTES);
-    r->has_notice = bytes && rec_notice_decode(&r->scan.crc, bytes, &r->notice);
+    if (!bytes || rec_notice_is_none(bytes))
+        return;
+    r->has_notice = rec_notice_decode(&r->scan.crc, bytes, &r->notice);
+    if (r->has_notice)
+        return;
+    struct rec_reader_stats *stats = &r->scan.stats;
+    stats->damages = 1;
+    stats->damaged_bytes = REC_WIRE_NOTICE_BYTES;
+    stats->first_damage = REC_WIRE_NOTICE;
+    strcpy(stats->first_problem, "notice in the header damaged");
 }
 
 /* REC_ERR_CORRUPT: look for a segment instead. */

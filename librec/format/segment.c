@@ -34,20 +34,20 @@ static int append(struct rec_writer *w, const void *data, size_t bytes)
 static int write_header(struct rec_writer *w)
 {
     uint8_t *h = w->out;
-    memset(h, 0, REC_WIRE_META);
+    memset(h, 0, REC_WIRE_META_AT);
     memcpy(h, REC_WIRE_FILE_MAGIC, 8);
     rec_put16(h + 8, REC_WIRE_MAJOR);
     rec_put16(h + 10, REC_WIRE_MINOR);
     rec_put32(h + 12, REC_WIRE_BYTE_ORDER);
-    rec_put32(h + 16, REC_WIRE_META);
+    rec_put32(h + 16, REC_WIRE_META_AT);
     rec_put32(h + 20, (uint32_t)w->meta_bytes);
     rec_put32(h + 24, w->part_number);
     rec_put32(h + 28, w->tick_ns);
     rec_put64(h + 32, w->file_id);
     rec_put32(h + 56, rec_crc_add(&w->crc, 0, w->meta, w->meta_bytes));
     rec_put32(h + 60, rec_crc_add(&w->crc, 0, h, 60));
-    memcpy(h + REC_WIRE_META, w->meta, w->meta_bytes);
-    return append(w, h, REC_WIRE_META + w->meta_bytes);
+    memcpy(h + REC_WIRE_META_AT, w->meta, w->meta_bytes);
+    return append(w, h, REC_WIRE_META_AT + w->meta_bytes);
 }
 
 int rec_segment_create_part(struct rec_writer *w, uint32_t number)
@@ -101,6 +101,7 @@ static void put_notice(struct rec_writer *w, bool wanted)
         return;
     if (wanted)
         rec_notice_encode(&w->crc, &w->last, bytes);
+    w->noticed = true; /* half of it, perhaps */
     if (rec_parts_overwrite(&w->parts, REC_WIRE_NOTICE, bytes, sizeof(bytes)) == 0)
         w->noticed = wanted;
 }
@@ -421,7 +422,7 @@ static bool put_small_defs(struct rec_writer *w)
 /* Starts a segment with everything that its records refer to. */
 static bool begin_segment(struct rec_writer *w)
 {
-    uint64_t header = REC_WIRE_META + w->meta_bytes;
+    uint64_t header = REC_WIRE_META_AT + w->meta_bytes;
     uint64_t bytes = rec_parts_current(&w->parts)->bytes;
     clear_piece(w);
     if (w->max_bytes && bytes > header && bytes + w->segment_bytes > w->part_bytes) {

@@ -250,6 +250,7 @@ struct job_process {
     size_t windows;          /* checkpoint words kept, all members */
     uint64_t anonymous_lost; /* losses of ops whose thread is not told */
     uint64_t unslotted;      /* calls that never got a thread or communicator entry */
+    uint64_t unwritten;      /* calls of which only the file's header tells that they were */
     /* While loading: what was met last, for it is likely to be met next. */
     struct job_member *last_member;
     size_t last_thread;

@@ -303,6 +303,7 @@ static void take_event(struct job_process *process, const struct rec_event *even
 {
     if (event->time_ns > process->pub.last_ns)
         process->pub.last_ns = event->time_ns;
+    process->pub.unwritten |= event->notice;
     switch (event->type) {
     case REC_EV_COMM:
         take_comm(process, &event->u.comm);
@@ -340,7 +341,10 @@ static void take_event(struct job_process *process, const struct rec_event *even
     case REC_EV_HEARTBEAT:
         break;
     case REC_EV_LOSS:
-        job_losses_record(process, &event->u.loss);
+        if (event->notice)
+            process->unwritten += event->u.loss.count;
+        else
+            job_losses_record(process, &event->u.loss);
         break;
     case REC_EV_STALL:
         take_stall(process, event->time_ns, &event->u.stall);
@@ -393,6 +397,10 @@ static enum rec_code finish(struct job_process *process, const struct rec_scan *
     if (process->pub.unaccounted)
         job_warn(&process->warnings, process->pub.path, "%llu calls are missing and nothing explains why",
                  (unsigned long long)process->pub.unaccounted);
+    if (process->pub.unwritten)
+        job_warn(&process->warnings, process->pub.path,
+                 "could not be written to its end; at least %llu more calls have no record",
+                 (unsigned long long)process->unwritten);
     process->cut = true;
     return REC_OK;
 }

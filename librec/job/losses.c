@@ -114,6 +114,6 @@ void job_losses_sum(struct job_process *process)
         unexplained = 0; /* the beginning of every thread may be in a part that is gone */
     unexplained = unexplained > process->anonymous_lost ? unexplained - process->anonymous_lost : 0;
     pub->unaccounted = unexplained;
-    pub->dropped_ops =
-        (missing > process->anonymous_lost ? missing : process->anonymous_lost) + process->unslotted;
+    pub->dropped_ops = (missing > process->anonymous_lost ? missing : process->anonymous_lost) +
+                       process->unslotted + process->unwritten;
 }

@@ -378,6 +378,14 @@ static enum rec_code give_op(struct rec_scan *scan, struct rec_event *event, str
     return code == REC_OK && !wanted(scan, &event->u.op) ? REC_END : code;
 }
 
+/* Is what could not be written to the file at hand? */
+static bool knows_the_end(const struct rec_scan *scan)
+{
+    const struct job_source *source = &scan->process->source;
+    return scan->snapshot || source->meta.saw_live ||
+           (source->nparts && source->parts[source->nparts - 1].number >= JOB_RECOVERED_PART);
+}
+
 static enum rec_code step_files(struct rec_scan *scan, struct rec_event *event, struct rec_error *err)
 {
     enum rec_code code = job_parts_next(&scan->parts, event, err);
@@ -389,6 +397,8 @@ static enum rec_code step_files(struct rec_scan *scan, struct rec_event *event, 
         return code;
     if (event->type == REC_EV_OP)
         return give_op(scan, event, err);
+    if (event->notice && knows_the_end(scan))
+        return REC_END;
     if (event->type == REC_EV_END)
         scan->end_seen = true;
     return REC_OK;

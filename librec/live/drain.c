@@ -42,6 +42,7 @@ struct rec_drain {
     bool opens_written;
     uint64_t opens_key; /* of the open ops written last */
     uint64_t unslotted;
+    uint64_t forgotten; /* ops of threads that are gone, never given because writing failed */
     struct comm_seen *comms;
     struct thread_seen *threads;
     uint8_t *redops, *streams;
@@ -424,6 +425,14 @@ static void write_gpu(struct rec_drain *drain, struct rec_writer *writer, uint64
     }
 }
 
+static void write_forgotten(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns)
+{
+    struct rec_loss loss = {.thread = REC_ID_NONE, .count = drain->forgotten, .why = REC_LOSS_WRITE};
+    if (drain->forgotten)
+        rec_writer_loss(writer, time_ns, &loss);
+    drain->forgotten = 0;
+}
+
 static void write_unslotted(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns)
 {
     uint64_t unslotted = atomic_load_explicit(&drain->live.header->unslotted, memory_order_relaxed);
@@ -473,6 +482,22 @@ static void free_chunks(struct rec_drain *drain, struct rec_drain_result *result
     }
 }
 
+/* Ops that the thread has finished and that were not given to the writer. */
+static uint64_t not_given(const struct rec_drain *drain, uint32_t index)
+{
+    const struct rec_live_thread *thread = &drain->live.threads[index];
+    const struct thread_seen *seen = &drain->threads[index];
+    uint32_t id = atomic_load_explicit(&thread->id, memory_order_acquire);
+    if (id == 0)
+        return 0;
+    uint64_t open = atomic_load_explicit(&thread->open, memory_order_acquire);
+    uint64_t end = atomic_load_explicit(&thread->ordinal, memory_order_relaxed);
+    uint64_t next = id == seen->id ? seen->next : 0;
+    if (open && open <= end)
+        end = open - 1;
+    return end > next ? end - next : 0;
+}
+
 static void free_threads(struct rec_drain *drain)
 {
     const struct rec_live *live = &drain->live;
@@ -487,6 +512,7 @@ static void free_threads(struct rec_drain *drain)
         struct thread_seen *seen = &drain->threads[i];
         if (!seen->gone || seen->owns)
             continue;
+        drain->forgotten += drain->failing ? not_given(drain, i) : 0;
         *seen = (struct thread_seen){0};
         atomic_store_explicit(&live->threads[i].id, 0, memory_order_release);
     }
@@ -543,6 +569,15 @@ static void forget(struct rec_drain *drain)
         drain->gpu[i].ended = UINT64_MAX;
 }
 
+/* For a file that stays as it is: how much of the trace only the region has, or nobody. */
+static void tell_held(const struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns)
+{
+    uint64_t held = drain->forgotten;
+    for (uint32_t i = 0; drain->failing && i < drain->live.header->thread_count; i++)
+        held += not_given(drain, i);
+    rec_writer_held(writer, time_ns, held);
+}
+
 enum rec_code rec_drain_step(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns,
                              bool heartbeat, bool final, struct rec_drain_result *result,
                              struct rec_error *err)
@@ -568,6 +603,7 @@ enum rec_code rec_drain_step(struct rec_drain *drain, struct rec_writer *writer,
         write_opens(drain, writer, time_ns, final);
         write_frontiers(drain, writer, time_ns);
         write_gpu(drain, writer, time_ns);
+        write_forgotten(drain, writer, time_ns);
         write_unslotted(drain, writer, time_ns);
         if (heartbeat)
             rec_writer_heartbeat(writer, time_ns);
@@ -586,5 +622,7 @@ enum rec_code rec_drain_step(struct rec_drain *drain, struct rec_writer *writer,
         recycle(drain, result);
     }
     free_threads(drain);
+    if (writer)
+        tell_held(drain, writer, time_ns);
     return code;
 }

@@ -187,6 +187,8 @@ struct rec_event {
     enum rec_event_type type;
     uint64_t time_ns; /* of the record; for ops the exit time */
     uint64_t offset;  /* where in the file the piece that holds it begins; 0 = live region */
+    bool notice;      /* told by the file's header in place of records that could not be written: the live
+                         region, if there is one, knows it better */
     union {
         struct rec_comm_def comm;
         struct rec_thread_def thread;

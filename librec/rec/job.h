@@ -77,8 +77,9 @@ struct rec_process {
     bool rotated;         /* old parts are gone: early ops are unknown, not missing */
     bool damaged;         /* something in the file was unreadable */
     bool torn_tail;
+    bool unwritten; /* the file could not be written to its end, and nothing else is left of that */
     bool has_file, has_live;
-    bool saw_live; /* has_live, or its files hold what the region held: the end is known to 250 ms */
+    bool saw_live;         /* has_live, or its files hold what the region held: the end is known to 250 ms */
     const char *path;      /* of the first part, or of the live region */
     const char *live_path; /* of the live region; NULL = none found */
 

@@ -39,7 +39,8 @@ uint32_t rec_reader_tick_ns(const struct rec_reader *reader);
 /*
  * The next record in file order. REC_OK, REC_END, or REC_ERR_IO / REC_ERR_NOMEM, after
  * which the reader is at its end. Damage is no error. Ops of one thread come in ordinal
- * order; ops of different threads interleave by batches. A segment repeats definitions:
+ * order; ops of different threads interleave by batches. Events that only the header tells, of what
+ * could not be written (notice), come last: HEARTBEAT, LOSS, END. A segment repeats definitions:
  * taking the same definition twice must be harmless to the consumer.
  */
 enum rec_code rec_reader_next(struct rec_reader *reader, struct rec_event *event, struct rec_error *err);
@@ -68,6 +69,10 @@ struct rec_reader_stats {
     bool torn_tail;          /* the file ends inside a piece: a crash or a copy in flight, no alarm */
     bool closed;             /* the writer closed it properly (index present and right) */
     char first_problem[128]; /* one line, "" = none */
+    /* Once the end was reached: what the header says of a trace that could not be written to its end. */
+    bool unwritten;
+    int32_t write_error;    /* errno on Linux; 0 unknown */
+    uint64_t unwritten_ops; /* at least so many are missing behind the last record */
 };
 void rec_reader_stats(const struct rec_reader *reader, struct rec_reader_stats *stats);
 

@@ -82,6 +82,13 @@ void rec_writer_loss(struct rec_writer *writer, uint64_t time_ns, const struct r
 void rec_writer_stall(struct rec_writer *writer, uint64_t time_ns, const struct rec_stall *stall);
 void rec_writer_end(struct rec_writer *writer, uint64_t time_ns, const struct rec_end *end);
 
+/*
+ * While flushes fail: how many ops the caller keeps back. With those that the writer could not
+ * write they are told in the header of the file, which can be written still when nothing can be
+ * appended; so is an END. 0 when they have been given.
+ */
+void rec_writer_held(struct rec_writer *writer, uint64_t time_ns, uint64_t ops);
+
 /* Writes a piece. REC_OK also when there was nothing to write. */
 enum rec_code rec_writer_flush(struct rec_writer *writer, struct rec_error *err);
 

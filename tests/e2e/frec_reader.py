@@ -396,6 +396,23 @@ class FrecReader:
             raise NotATrace("header damaged")
         self.meta = json.loads(meta)
         self.start = begin + size
+        self.notice = None
+        minor = struct.unpack_from("<H", data, 10)[0]
+        if minor >= 2 and begin >= 128 and any(data[64:128]):
+            if zlib.crc32(data[64:124]) == struct.unpack_from("<I", data, 124)[0]:
+                self.notice = struct.unpack_from("<IIQQQIiii", data, 64)
+            else:
+                self.damaged_bytes += 64
+
+    def missing(self):
+        """What the notice tells, as records."""
+        _, _, time_ns, ops, end_ns, reason, status, signal, tid = self.notice
+        yield "heartbeat", {"time_ns": time_ns}
+        if ops:
+            yield "loss", {"time_ns": time_ns, "thread": NONE, "first_ordinal": 0, "count": ops, "why": 2}
+        if reason:
+            yield "end", {"time_ns": end_ns, "reason": reason, "status": status, "signal": signal, "tid": tid,
+                          "fault": 0, "modules": [], "frames": []}
 
     # -- pieces
 
@@ -454,7 +471,7 @@ class FrecReader:
             else:
                 usable = usable and sequence == expected
             if usable:
-                expected = lowest = sequence + 1
+                expected = lowest = self.lowest = sequence + 1
                 accepted = yield at, kind == SEGMENT, self.data[at + header : end], raw, tick_ns
                 usable = accepted is not False
             elif kind != INDEX:
@@ -463,11 +480,13 @@ class FrecReader:
 
     def events(self):
         """(name, fields) of all records, ops included, in file order."""
-        segment, pieces, answer = None, self.pieces(), None
+        segment, pieces, answer, self.lowest = None, self.pieces(), None, 0
         while True:
             try:
                 _, first, data, raw_bytes, tick_ns = pieces.send(answer)
             except StopIteration:
+                if self.notice and self.lowest <= self.notice[1]:
+                    yield from self.missing()
                 return
             if first:
                 segment = Segment(tick_ns)

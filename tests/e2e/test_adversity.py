@@ -57,11 +57,16 @@ def test_full_disk(plain):
         assert recording.analyze()[1]["verdict"]["type"] == "healthy"
         harness.remove_live(recording)
         assert recorded() < counted, "the disk was not full"
-        _, document = recording.analyze()
-        # The files alone look like those of a job that was killed: nobody is to blame for that.
+        # The files alone: their headers, which need no room, tell how much is missing and how the job ended.
         _, document = recording.analyze()
         assert document["verdict"]["type"] in ("healthy", "inconclusive", "trace_missing")
         assert document["verdict"]["culprit_ranks"] == []
+        assert document["input"]["dropped_ops"] >= counted - recorded()
+        verified = harness.tool(harness.FR_DUMP, "--verify", recording.traces)
+        assert verified.returncode == 0
+        assert "could not be written to its end: No space left on device" in verified.stdout
+        ends = [event for event in recording.dump("--all") if event.get("type") == "end"]
+        assert [(end["reason"], end["status"]) for end in ends] == [("exit", 0)] * RANKS
 
 
 @root_only

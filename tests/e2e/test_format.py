@@ -131,6 +131,26 @@ def test_losses(tmp_path):
     assert ordinals == [*range(500), *range(510, 1000)]
 
 
+def test_notice(tmp_path):
+    """What could not be written is told by the header, behind everything else, unless a later piece came."""
+    (path,) = generate(tmp_path, "--ranks", 1, "--ops", 1000, "--stop", "0:700")
+    data = bytearray(path.read_bytes())
+    pieces = by_librec(path)[1]["pieces"]
+    for sequence, told in ((pieces, 3), (pieces - 1, 0)):
+        data[64:124] = struct.pack("<IIQQQIiii12x", 28, sequence, 5 * 10**9, 300, 6 * 10**9, 3, 139, 11, 77)
+        struct.pack_into("<I", data, 124, zlib.crc32(data[64:124]))
+        path.write_bytes(data)
+        events, stats = compare(path)
+        assert sum(event["event"] == "op" for event in events) == 700
+        assert not stats["damages"]
+        notice = [event for event in events if event.get("time_ns") in (5 * 10**9, 6 * 10**9)]
+        assert [event["event"] for event in notice] == ["heartbeat", "loss", "end"][:told]
+        assert notice == events[-3:][:told]
+    data[100] ^= 1
+    path.write_bytes(data)
+    assert compare(path)[1]["damages"] == 1
+
+
 def damaged(data, rng):
     """One of the things that happen to files."""
     data = bytearray(data)

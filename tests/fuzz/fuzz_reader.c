@@ -33,6 +33,9 @@ static void make_checksums_right(uint8_t *data, size_t size)
         return;
     rec_put32(data + 56, rec_crc_add(&crc, 0, data + rec_get32(data + 16), rec_get32(data + 20)));
     rec_put32(data + 60, rec_crc_add(&crc, 0, data, 60));
+    if (rec_get32(data + 16) >= REC_WIRE_META_AT && size >= REC_WIRE_META_AT)
+        rec_put32(data + REC_WIRE_META_AT - 4,
+                  rec_crc_add(&crc, 0, data + REC_WIRE_NOTICE, REC_WIRE_NOTICE_BYTES - 4));
     while (size - at >= REC_WIRE_PIECE_BYTES) {
         bool segment = rec_get32(data + at) == REC_WIRE_SEGMENT;
         uint64_t bytes = (segment ? REC_WIRE_SEGMENT_BYTES : REC_WIRE_PIECE_BYTES) + rec_get24(data + at + 8);
@@ -83,7 +86,7 @@ static void read_all(struct rec_reader *reader)
             check(rec_reader_next(reader, &event, &err) == REC_END);
             break;
         }
-        check(event.type >= REC_EV_COMM && event.type <= REC_EV_CALLSITE);
+        check(event.type >= REC_EV_COMM && event.type <= REC_EV_GPU);
         ops += event.type == REC_EV_OP;
         check_lists(&event);
     }

@@ -15,6 +15,7 @@
 static struct {
     bool on;
     bool truncate_fails;
+    off_t full_at; /* nothing can be written beyond; 0 = no such limit */
     uint64_t random;
     uint64_t faults;
 } plan;
@@ -22,6 +23,10 @@ static struct {
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
 {
     static const int errors[] = {ENOSPC, EIO, EDQUOT, EBADF};
+    if (plan.full_at && offset + (off_t)bytes > plan.full_at) {
+        errno = ENOSPC;
+        return -1;
+    }
     if (plan.on) {
         uint64_t r = synth_draw(&plan.random);
         switch (r % 16) {
@@ -156,11 +161,165 @@ static void test_faults_without_truncation(void **state)
         run(*state, seed, true);
 }
 
+/* ---- a disk that stays full ---- */
+
+static void fill_disk(struct fixture *f, struct synth *synth, uint64_t fitting)
+{
+    struct rec_writer_status status;
+    fixture_open(f, "full", NULL);
+    synth_init(synth, SYNTH_TRAIN, 0, 8);
+    synth_define(synth, f->writer);
+    write_ops(f->writer, synth, fitting, 100);
+    rec_writer_status(f->writer, &status);
+    plan.full_at = (off_t)status.file_bytes;
+}
+
+static struct rec_reader *reopen_full(struct fixture *f, struct bytes *bytes)
+{
+    struct rec_reader *reader;
+    plan.full_at = 0;
+    *bytes = fixture_read(f, "full.frec");
+    assert_int_equal(rec_reader_open_memory(bytes->data, bytes->size, "full", &reader, NULL), REC_OK);
+    return reader;
+}
+
+/* Reads all; the loss and end that are told in place of records come out. */
+struct told {
+    uint64_t ops, lost;
+    struct rec_end end;
+    uint64_t end_ns, last_ns;
+    struct rec_reader_stats stats;
+};
+
+static struct told read_told(struct rec_reader *reader)
+{
+    struct told told = {0};
+    struct rec_event event;
+    for (int pass = 0; pass < 2; pass++) { /* the same again after going back */
+        told = (struct told){0};
+        while (rec_reader_next(reader, &event, NULL) == REC_OK) {
+            told.ops += event.type == REC_EV_OP;
+            told.lost += event.type == REC_EV_LOSS ? event.u.loss.count : 0;
+            if (event.type == REC_EV_LOSS || event.type == REC_EV_END)
+                assert_true(event.notice);
+            if (event.type == REC_EV_END) {
+                told.end = event.u.end;
+                told.end_ns = event.time_ns;
+            }
+            told.last_ns = event.time_ns > told.last_ns ? event.time_ns : told.last_ns;
+        }
+        rec_reader_stats(reader, &told.stats);
+        if (pass == 0)
+            assert_int_equal(rec_reader_seek(reader, 0, NULL), REC_OK);
+    }
+    assert_false(told.stats.torn_tail);
+    return told;
+}
+
+static void test_full_to_the_end(void **state)
+{
+    struct fixture *f = *state;
+    struct synth synth;
+    struct bytes bytes;
+    fill_disk(f, &synth, 1000);
+    write_ops(f->writer, &synth, 70, 70);
+    rec_writer_held(f->writer, synth.now_ns, 30);
+    write_ops(f->writer, &synth, 7, 0); /* not given while flushes fail by those who keep them: lost */
+    const struct rec_end end = {.reason = 1, .status = 7, .tid = 42};
+    rec_writer_end(f->writer, synth.now_ns + 1000, &end);
+    assert_int_equal(rec_writer_close(f->writer, NULL), REC_ERR_IO);
+    struct rec_reader *reader = reopen_full(f, &bytes);
+    struct told told = read_told(reader);
+    assert_int_equal(told.ops, 1000);
+    assert_int_equal(told.lost, 107);
+    assert_int_equal(told.end.reason, 1);
+    assert_int_equal(told.end.status, 7);
+    assert_int_equal(told.end.tid, 42);
+    assert_int_equal(told.end_ns, synth.now_ns + 1000);
+    assert_true(told.stats.unwritten);
+    assert_int_equal(told.stats.write_error, ENOSPC);
+    assert_int_equal(told.stats.unwritten_ops, 107);
+    assert_int_equal(told.stats.damages, 0);
+    rec_reader_close(reader);
+
+    /* A notice whose bytes are not whole is none, and the rest of the file is as good as ever. */
+    bytes.data[80] ^= 1;
+    assert_int_equal(rec_reader_open_memory(bytes.data, bytes.size, "full", &reader, NULL), REC_OK);
+    told = read_told(reader);
+    assert_int_equal(told.ops, 1000);
+    assert_int_equal(told.lost, 0);
+    assert_false(told.stats.unwritten);
+    assert_int_equal(told.stats.damages, 1);
+    assert_string_equal(told.stats.first_problem, "notice in the header damaged");
+    rec_reader_close(reader);
+    free(bytes.data);
+}
+
+/* The writer's process is killed: what was told until then stays. */
+static void test_full_and_killed(void **state)
+{
+    struct fixture *f = *state;
+    struct synth synth;
+    struct bytes bytes;
+    fill_disk(f, &synth, 500);
+    write_ops(f->writer, &synth, 70, 70);
+    rec_writer_held(f->writer, synth.now_ns, 30);
+    rec_writer_abandon(f->writer);
+    struct rec_reader *reader = reopen_full(f, &bytes);
+    struct told told = read_told(reader);
+    assert_int_equal(told.ops, 500);
+    assert_int_equal(told.lost, 100);
+    assert_int_equal(told.end.reason, 0);
+    assert_int_equal(told.last_ns, synth.now_ns);
+    rec_reader_close(reader);
+    free(bytes.data);
+}
+
+/* Room again: the notice goes, with it what it told, which is in the file now. */
+static void test_full_for_a_while(void **state)
+{
+    struct fixture *f = *state;
+    struct synth synth;
+    struct bytes bytes;
+    fill_disk(f, &synth, 500);
+    write_ops(f->writer, &synth, 70, 70);
+    rec_writer_held(f->writer, synth.now_ns, 30);
+    bytes = fixture_read(f, "full.frec");
+    struct bytes before = bytes;
+    plan.full_at = 0;
+    while (rec_writer_flush(f->writer, NULL) != REC_OK)
+        ;
+    rec_writer_held(f->writer, synth.now_ns, 0);
+    write_ops(f->writer, &synth, 30, 30);
+    assert_int_equal(rec_writer_close(f->writer, NULL), REC_OK);
+    struct rec_reader *reader = reopen_full(f, &bytes);
+    struct told told = read_told(reader);
+    assert_int_equal(told.ops, 600);
+    assert_int_equal(told.lost, 0);
+    assert_false(told.stats.unwritten);
+    assert_true(told.stats.closed);
+    rec_reader_close(reader);
+
+    /* Killed between writing the piece and taking the notice away: the piece counts. */
+    memcpy(bytes.data + 64, before.data + 64, 64);
+    assert_int_equal(rec_reader_open_memory(bytes.data, bytes.size, "full", &reader, NULL), REC_OK);
+    told = read_told(reader);
+    assert_int_equal(told.ops, 600);
+    assert_int_equal(told.lost, 0);
+    assert_false(told.stats.unwritten);
+    rec_reader_close(reader);
+    free(before.data);
+    free(bytes.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_faults, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_faults_without_truncation, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_full_to_the_end, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_full_and_killed, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_full_for_a_while, fixture_setup, fixture_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -714,9 +714,9 @@ static void memory_stays_below_sixteen_mebibytes(void **state)
     assert_exit(run_with(settings, "memory", "60000"), 0);
     long without = atol(output);
     /* The region counts in full, wherever its file system keeps it. */
-    const struct rec_live_config layout = {REC_LIVE_DEFAULT_COMMS,  REC_LIVE_DEFAULT_THREADS,
-                                           REC_LIVE_DEFAULT_REDOPS, REC_LIVE_DEFAULT_STREAMS,
-                                           REC_LIVE_DEFAULT_SLOTS,  64,
+    const struct rec_live_config layout = {REC_LIVE_DEFAULT_COMMS,         REC_LIVE_DEFAULT_THREADS,
+                                           REC_LIVE_DEFAULT_REDOPS,        REC_LIVE_DEFAULT_STREAMS,
+                                           REC_LIVE_DEFAULT_SLOTS,         64,
                                            REC_LIVE_DEFAULT_CALLSITE_BYTES};
     static struct rec_live_header header;
     long region = (long)(rec_live_layout(&layout, &header) / 1024);

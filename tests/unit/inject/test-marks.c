@@ -364,6 +364,7 @@ static int run_again(char **argv)
     if (child == 0) {
         setenv("LD_PRELOAD", argv[1], 1);
         setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+        setenv("TSAN_OPTIONS", "die_after_fork=0", 1);
         setenv("FREC_DIR", base, 1);
         setenv("FREC_LIVE_DIR", base, 1);
         unsetenv("FREC_GPU");

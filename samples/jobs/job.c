@@ -96,17 +96,24 @@ static void publish(const char *path, const void *data, size_t bytes)
         job_fail(JOB_EXIT_USAGE, "%s: %s", path, strerror(errno));
 }
 
+void job_give_id(const char *name, const ncclUniqueId *id)
+{
+    char path[1024];
+    rendezvous_path(path, sizeof path, "id", name);
+    if (job.rendezvous)
+        publish(path, id, sizeof *id);
+}
+
 ncclUniqueId job_unique_id(const char *name, bool creator)
 {
     ncclUniqueId id;
     char path[1024];
-    rendezvous_path(path, sizeof path, "id", name);
     if (creator) {
         NCCL(ncclGetUniqueId(&id));
-        if (job.rendezvous)
-            publish(path, &id, sizeof id);
+        job_give_id(name, &id);
         return id;
     }
+    rendezvous_path(path, sizeof path, "id", name);
     for (;;) {
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd >= 0) {

@@ -38,6 +38,8 @@ void job_check_cuda(cudaError_t result, const char *call);
 
 /* The unique id called name: made by the process that passes creator, awaited by the others. */
 ncclUniqueId job_unique_id(const char *name, bool creator);
+/* Publishes an id that was made in another way. */
+void job_give_id(const char *name, const ncclUniqueId *id);
 
 /* Returns when count processes, this one included, have called with the same name. */
 void job_meet(const char *name, int count);

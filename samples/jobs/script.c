@@ -14,18 +14,12 @@
 #include <unistd.h>
 
 #include "job.h"
+#include "script_run.h"
 
 #define MAX_COMMS   256
 #define MAX_NAMES   64
 #define MAX_STREAMS 16
 #define MAX_THREADS 16
-
-/* A stream with its own send and receive buffers, made when first used. */
-struct script_stream {
-    cudaStream_t stream;
-    void *send, *recv;
-    size_t bytes;
-};
 
 /* One thread of execution. Only its own thread touches it. */
 struct script_context {
@@ -39,11 +33,7 @@ struct script_context {
 
 /* What names mean in this process; several threads may look up and add. */
 static pthread_mutex_t names_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct named_comm {
-    char name[32];
-    ncclComm_t comm;
-    unsigned made; /* how often this name was created */
-} comms[MAX_COMMS];
+static struct script_comm comms[MAX_COMMS];
 static struct named_redop {
     char name[32];
     ncclRedOp_t redop;
@@ -57,7 +47,7 @@ static void execute(struct script_context *context, const struct script_node *no
 
 /* ---- arguments ---- */
 
-static const char *option(const struct script_node *node, const char *key)
+const char *script_option(const struct script_node *node, const char *key)
 {
     size_t length = strlen(key);
     for (int n = 0; n < node->noptions; n++)
@@ -66,27 +56,27 @@ static const char *option(const struct script_node *node, const char *key)
     return NULL;
 }
 
-static long long value(const struct script_context *context, const struct script_node *node, int n)
+long long script_argument(const struct script_context *context, const struct script_node *node, int n)
 {
     return script_value(node, node->args[n], context->i);
 }
 
-static long long option_value(const struct script_context *context, const struct script_node *node,
+long long script_option_value(const struct script_context *context, const struct script_node *node,
                               const char *key, long long otherwise)
 {
-    const char *text = option(node, key);
+    const char *text = script_option(node, key);
     return text ? script_value(node, text, context->i) : otherwise;
 }
 
-static _Noreturn void wrong(const struct script_node *node, const char *what, const char *detail)
+_Noreturn void script_wrong(const struct script_node *node, const char *what, const char *detail)
 {
     job_fail(JOB_EXIT_USAGE, "script line %d: %s: %s", node->line, what, detail);
 }
 
 /* The entry called name, or a free one when `add`; NULL when there is none. */
-static struct named_comm *comm_entry(const char *name, bool add)
+static struct script_comm *comm_entry(const char *name, bool add)
 {
-    struct named_comm *found = NULL;
+    struct script_comm *found = NULL;
     pthread_mutex_lock(&names_lock);
     for (int n = 0; n < MAX_COMMS && !found; n++) {
         if (!strcmp(comms[n].name, name))
@@ -101,28 +91,28 @@ static struct named_comm *comm_entry(const char *name, bool add)
     return found;
 }
 
-static struct named_comm *new_comm(const struct script_node *node)
+struct script_comm *script_new_comm(const struct script_node *node)
 {
-    struct named_comm *entry = comm_entry(node->args[0], true);
+    struct script_comm *entry = comm_entry(node->args[0], true);
     if (!entry)
-        wrong(node, "too many communicators", node->args[0]);
+        script_wrong(node, "too many communicators", node->args[0]);
     entry->comm = NULL;
     return entry;
 }
 
-static struct named_comm *find_comm(const struct script_node *node, int n)
+struct script_comm *script_find_comm(const struct script_node *node, int n)
 {
-    struct named_comm *entry = comm_entry(node->args[n], false);
+    struct script_comm *entry = comm_entry(node->args[n], false);
     if (!entry || !entry->comm)
-        wrong(node, "no such communicator here", node->args[n]);
+        script_wrong(node, "no such communicator here", node->args[n]);
     return entry;
 }
 
-static ncclDataType_t dtype_argument(const struct script_node *node, int n)
+ncclDataType_t script_dtype(const struct script_node *node, int n)
 {
     ncclDataType_t dtype;
     if (!job_dtype_parse(node->args[n], &dtype))
-        wrong(node, "no data type", node->args[n]);
+        script_wrong(node, "no data type", node->args[n]);
     return dtype;
 }
 
@@ -134,14 +124,14 @@ static ncclRedOp_t redop_argument(const struct script_node *node, int n)
     for (int k = 0; k < MAX_NAMES; k++)
         if (redops[k].name[0] && !strcmp(redops[k].name, node->args[n]))
             return redops[k].redop;
-    wrong(node, "no reduction", node->args[n]);
+    script_wrong(node, "no reduction", node->args[n]);
 }
 
-static struct script_stream *stream_of(struct script_context *context, const struct script_node *node)
+struct script_stream *script_stream_of(struct script_context *context, const struct script_node *node)
 {
-    long long n = option_value(context, node, "stream", 0);
+    long long n = script_option_value(context, node, "stream", 0);
     if (n < 0 || n >= MAX_STREAMS)
-        wrong(node, "no such stream", option(node, "stream"));
+        script_wrong(node, "no such stream", script_option(node, "stream"));
     struct script_stream *stream = &context->streams[n];
     if (!stream->stream)
         CUDA(cudaStreamCreateWithFlags(&stream->stream, cudaStreamNonBlocking));
@@ -150,10 +140,10 @@ static struct script_stream *stream_of(struct script_context *context, const str
 
 /* The stream with buffers of at least `bytes`. Outgrown buffers stay: freeing one would wait for the device.
  */
-static struct script_stream *stream_with(struct script_context *context, const struct script_node *node,
+struct script_stream *script_stream_with(struct script_context *context, const struct script_node *node,
                                          size_t bytes)
 {
-    struct script_stream *stream = stream_of(context, node);
+    struct script_stream *stream = script_stream_of(context, node);
     if (stream->bytes < bytes || !stream->bytes) {
         size_t size = bytes < 65536 ? 65536 : bytes;
         CUDA(cudaMalloc(&stream->send, size));
@@ -164,20 +154,12 @@ static struct script_stream *stream_with(struct script_context *context, const s
 }
 
 /* Checks a call's result; with try=1 a failure is no reason to stop. */
-static void check(const struct script_node *node, ncclResult_t result)
+void script_check(const struct script_node *node, ncclResult_t result)
 {
-    if (result != ncclSuccess && result != ncclInProgress && !option(node, "try"))
+    if (result != ncclSuccess && result != ncclInProgress && !script_option(node, "try"))
         job_fail(JOB_EXIT_NCCL, "script line %d: %s: %s", node->line, node->command->name,
                  ncclGetErrorString(result));
 }
-
-#define COUNTED(node, call)                                                                                  \
-    do {                                                                                                     \
-        job_count_enter();                                                                                   \
-        ncclResult_t counted_result_ = (call);                                                               \
-        job_count_leave();                                                                                   \
-        check(node, counted_result_);                                                                        \
-    } while (0)
 
 /* ---- communicators ---- */
 
@@ -192,7 +174,7 @@ static int place_in_list(const struct script_node *node, const char *list, int *
         if (end != p && *end == '-')
             to = strtol(end + 1, &end, 10);
         if (end == p || from < 0 || to < from || (*end && *end != ','))
-            wrong(node, "no list of ranks", list);
+            script_wrong(node, "no list of ranks", list);
         for (long rank = from; rank <= to; rank++, count++) {
             if (*first < 0)
                 *first = (int)rank;
@@ -207,37 +189,37 @@ static int place_in_list(const struct script_node *node, const char *list, int *
 static ncclConfig_t config_of(const struct script_context *context, const struct script_node *node)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    if (option(node, "blocking"))
-        config.blocking = (int)option_value(context, node, "blocking", 1);
+    if (script_option(node, "blocking"))
+        config.blocking = (int)script_option_value(context, node, "blocking", 1);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-    if (option(node, "name"))
-        config.commName = option(node, "name");
+    if (script_option(node, "name"))
+        config.commName = script_option(node, "name");
 #endif
     return config;
 }
 
 static void run_init(struct script_context *context, const struct script_node *node)
 {
-    struct named_comm *entry = new_comm(node);
+    struct script_comm *entry = script_new_comm(node);
     int place = job.rank, first = 0, count = job.world;
-    if (option(node, "ranks"))
-        count = place_in_list(node, option(node, "ranks"), &place, &first);
+    if (script_option(node, "ranks"))
+        count = place_in_list(node, script_option(node, "ranks"), &place, &first);
     if (place < 0)
-        wrong(node, "this rank is not in", option(node, "ranks"));
+        script_wrong(node, "this rank is not in", script_option(node, "ranks"));
     char key[64];
     snprintf(key, sizeof key, "%s.%u", entry->name, entry->made++);
-    ncclUniqueId id = job_unique_id(key, option_value(context, node, "creator", first) == job.rank);
+    ncclUniqueId id = job_unique_id(key, script_option_value(context, node, "creator", first) == job.rank);
     ncclConfig_t config = config_of(context, node);
-    int nranks = (int)option_value(context, node, "nranks", count);
-    int rank = (int)option_value(context, node, "rank", place);
+    int nranks = (int)script_option_value(context, node, "nranks", count);
+    int rank = (int)script_option_value(context, node, "rank", place);
     COUNTED(node, ncclCommInitRankConfig(&entry->comm, nranks, id, rank, &config));
 }
 
 static void run_split(struct script_context *context, const struct script_node *node)
 {
-    struct named_comm *parent = find_comm(node, 1), *entry = new_comm(node);
-    int color = strcmp(node->args[2], "none") ? (int)value(context, node, 2) : NCCL_SPLIT_NOCOLOR;
-    int key = node->nargs > 3 ? (int)value(context, node, 3) : job.rank;
+    struct script_comm *parent = script_find_comm(node, 1), *entry = script_new_comm(node);
+    int color = strcmp(node->args[2], "none") ? (int)script_argument(context, node, 2) : NCCL_SPLIT_NOCOLOR;
+    int key = node->nargs > 3 ? (int)script_argument(context, node, 3) : job.rank;
     ncclConfig_t config = config_of(context, node);
     COUNTED(node, ncclCommSplit(parent->comm, color, key, &entry->comm, &config));
 }
@@ -245,9 +227,9 @@ static void run_split(struct script_context *context, const struct script_node *
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
 static void run_shrink(struct script_context *context, const struct script_node *node)
 {
-    struct named_comm *parent = find_comm(node, 1), *entry = new_comm(node);
-    int excluded = (int)value(context, node, 2);
-    int flags = option_value(context, node, "abort", 0) ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT;
+    struct script_comm *parent = script_find_comm(node, 1), *entry = script_new_comm(node);
+    int excluded = (int)script_argument(context, node, 2);
+    int flags = script_option_value(context, node, "abort", 0) ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT;
     COUNTED(node, ncclCommShrink(parent->comm, &excluded, 1, &entry->comm, NULL, flags));
 }
 #endif
@@ -255,7 +237,7 @@ static void run_shrink(struct script_context *context, const struct script_node 
 static void run_destroy(struct script_context *context, const struct script_node *node)
 {
     (void)context;
-    struct named_comm *entry = find_comm(node, 0);
+    struct script_comm *entry = script_find_comm(node, 0);
     COUNTED(node, ncclCommDestroy(entry->comm));
     entry->comm = NULL;
 }
@@ -263,39 +245,39 @@ static void run_destroy(struct script_context *context, const struct script_node
 static void run_finalize(struct script_context *context, const struct script_node *node)
 {
     (void)context;
-    COUNTED(node, ncclCommFinalize(find_comm(node, 0)->comm));
+    COUNTED(node, ncclCommFinalize(script_find_comm(node, 0)->comm));
 }
 
 static void run_abort(struct script_context *context, const struct script_node *node)
 {
     (void)context;
-    struct named_comm *entry = find_comm(node, 0);
+    struct script_comm *entry = script_find_comm(node, 0);
     COUNTED(node, ncclCommAbort(entry->comm));
     entry->comm = NULL;
 }
 
 static void run_redop(struct script_context *context, const struct script_node *node)
 {
-    ncclDataType_t dtype = dtype_argument(node, 2);
+    ncclDataType_t dtype = script_dtype(node, 2);
     union {
         float f32;
         double f64;
         int64_t i64;
         int32_t i32;
         uint8_t bytes[8];
-    } scalar = {.i64 = value(context, node, 3)};
+    } scalar = {.i64 = script_argument(context, node, 3)};
     if (dtype == ncclFloat32)
-        scalar.f32 = (float)value(context, node, 3);
+        scalar.f32 = (float)script_argument(context, node, 3);
     else if (dtype == ncclFloat64)
-        scalar.f64 = (double)value(context, node, 3);
+        scalar.f64 = (double)script_argument(context, node, 3);
     int n = 0;
     while (n < MAX_NAMES && redops[n].name[0])
         n++;
     if (n == MAX_NAMES)
-        wrong(node, "too many reductions", node->args[0]);
+        script_wrong(node, "too many reductions", node->args[0]);
     snprintf(redops[n].name, sizeof redops[n].name, "%s", node->args[0]);
     COUNTED(node, ncclRedOpCreatePreMulSum(&redops[n].redop, &scalar, dtype, ncclScalarHostImmediate,
-                                           find_comm(node, 1)->comm));
+                                           script_find_comm(node, 1)->comm));
 }
 
 /* ---- data ---- */
@@ -306,16 +288,16 @@ enum collective { ALLREDUCE, BROADCAST, REDUCE, ALLGATHER, REDUCESCATTER, ALLTOA
 static void run_collective(struct script_context *context, const struct script_node *node,
                            enum collective kind)
 {
-    ncclComm_t comm = find_comm(node, 0)->comm;
-    size_t count = (size_t)value(context, node, 1);
-    ncclDataType_t dtype = dtype_argument(node, 2);
+    ncclComm_t comm = script_find_comm(node, 0)->comm;
+    size_t count = (size_t)script_argument(context, node, 1);
+    ncclDataType_t dtype = script_dtype(node, 2);
     bool reduces = kind == ALLREDUCE || kind == REDUCE || kind == REDUCESCATTER;
     bool rooted = kind == BROADCAST || kind == REDUCE || kind == GATHER || kind == SCATTER;
     ncclRedOp_t redop = reduces ? redop_argument(node, 3) : ncclSum;
-    int root = rooted ? (int)value(context, node, reduces ? 4 : 3) : 0;
+    int root = rooted ? (int)script_argument(context, node, reduces ? 4 : 3) : 0;
     bool whole = kind == ALLREDUCE || kind == BROADCAST || kind == REDUCE;
     struct script_stream *s =
-        stream_with(context, node, count * job_dtype_size(dtype) * (whole ? 1 : (size_t)job.world));
+        script_stream_with(context, node, count * job_dtype_size(dtype) * (whole ? 1 : (size_t)job.world));
     switch (kind) {
     case ALLREDUCE:
         COUNTED(node, ncclAllReduce(s->send, s->recv, count, dtype, redop, comm, s->stream));
@@ -344,7 +326,7 @@ static void run_collective(struct script_context *context, const struct script_n
         break;
 #else
     default:
-        wrong(node, "needs NCCL 2.28", node->command->name);
+        script_wrong(node, "needs NCCL 2.28", node->command->name);
 #endif
     }
 }
@@ -365,42 +347,42 @@ COLLECTIVE(scatter, SCATTER)
 
 static void run_send(struct script_context *context, const struct script_node *node)
 {
-    size_t count = (size_t)value(context, node, 2);
-    ncclDataType_t dtype = dtype_argument(node, 3);
-    struct script_stream *s = stream_with(context, node, count * job_dtype_size(dtype));
-    COUNTED(node, ncclSend(s->send, count, dtype, (int)value(context, node, 1), find_comm(node, 0)->comm,
-                           s->stream));
+    size_t count = (size_t)script_argument(context, node, 2);
+    ncclDataType_t dtype = script_dtype(node, 3);
+    struct script_stream *s = script_stream_with(context, node, count * job_dtype_size(dtype));
+    COUNTED(node, ncclSend(s->send, count, dtype, (int)script_argument(context, node, 1),
+                           script_find_comm(node, 0)->comm, s->stream));
 }
 
 static void run_recv(struct script_context *context, const struct script_node *node)
 {
-    size_t count = (size_t)value(context, node, 2);
-    ncclDataType_t dtype = dtype_argument(node, 3);
-    struct script_stream *s = stream_with(context, node, count * job_dtype_size(dtype));
-    COUNTED(node, ncclRecv(s->recv, count, dtype, (int)value(context, node, 1), find_comm(node, 0)->comm,
-                           s->stream));
+    size_t count = (size_t)script_argument(context, node, 2);
+    ncclDataType_t dtype = script_dtype(node, 3);
+    struct script_stream *s = script_stream_with(context, node, count * job_dtype_size(dtype));
+    COUNTED(node, ncclRecv(s->recv, count, dtype, (int)script_argument(context, node, 1),
+                           script_find_comm(node, 0)->comm, s->stream));
 }
 
 static void run_group(struct script_context *context, const struct script_node *node)
 {
-    check(node, ncclGroupStart());
+    script_check(node, ncclGroupStart());
     execute(context, node->body);
-    check(node, ncclGroupEnd());
+    script_check(node, ncclGroupEnd());
 }
 
 static void run_sync(struct script_context *context, const struct script_node *node)
 {
-    CUDA(cudaStreamSynchronize(stream_of(context, node)->stream));
+    CUDA(cudaStreamSynchronize(script_stream_of(context, node)->stream));
 }
 
 /* Waits as a watchdog does: until the stream is done, the communicator has an error, or MS passed. */
 static void run_watch(struct script_context *context, const struct script_node *node)
 {
-    ncclComm_t comm = find_comm(node, 0)->comm;
-    cudaStream_t stream = stream_of(context, node)->stream;
-    for (long long left = value(context, node, 1); left > 0; left--) {
+    ncclComm_t comm = script_find_comm(node, 0)->comm;
+    cudaStream_t stream = script_stream_of(context, node)->stream;
+    for (long long left = script_argument(context, node, 1); left > 0; left--) {
         ncclResult_t error = ncclSuccess;
-        check(node, ncclCommGetAsyncError(comm, &error));
+        script_check(node, ncclCommGetAsyncError(comm, &error));
         if (error != ncclSuccess && error != ncclInProgress)
             return;
         if (cudaStreamQuery(stream) == cudaSuccess)
@@ -411,13 +393,13 @@ static void run_watch(struct script_context *context, const struct script_node *
 
 static void run_capture(struct script_context *context, const struct script_node *node)
 {
-    cudaStream_t stream = stream_with(context, node, 1 << 20)->stream;
+    cudaStream_t stream = script_stream_with(context, node, 1 << 20)->stream;
     cudaGraph_t graph;
     int n = 0;
     while (n < MAX_NAMES && graphs[n].name[0])
         n++;
     if (n == MAX_NAMES)
-        wrong(node, "too many graphs", node->args[0]);
+        script_wrong(node, "too many graphs", node->args[0]);
     CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     execute(context, node->body);
     CUDA(cudaStreamEndCapture(stream, &graph));
@@ -429,17 +411,17 @@ static void run_replay(struct script_context *context, const struct script_node 
 {
     for (int n = 0; n < MAX_NAMES; n++)
         if (!strcmp(graphs[n].name, node->args[0])) {
-            CUDA(cudaGraphLaunch(graphs[n].graph, stream_of(context, node)->stream));
+            CUDA(cudaGraphLaunch(graphs[n].graph, script_stream_of(context, node)->stream));
             return;
         }
-    wrong(node, "no such graph", node->args[0]);
+    script_wrong(node, "no such graph", node->args[0]);
 }
 
 /* ---- flow ---- */
 
 static void run_repeat(struct script_context *context, const struct script_node *node)
 {
-    long long before = context->i, times = value(context, node, 0);
+    long long before = context->i, times = script_argument(context, node, 0);
     for (context->i = 0; context->i < times; context->i++)
         execute(context, node->body);
     context->i = before;
@@ -458,13 +440,13 @@ static void run_thread(struct script_context *context, const struct script_node 
 {
     struct script_context *child = calloc(1, sizeof *child);
     if (!child || context->nthreads == MAX_THREADS)
-        wrong(node, "too many", "threads");
+        script_wrong(node, "too many", "threads");
     child->i = context->i;
     child->body = node->body;
     child->device = context->device;
     int error = pthread_create(&context->threads[context->nthreads], NULL, thread_main, child);
     if (error)
-        wrong(node, "thread", strerror(error));
+        script_wrong(node, "thread", strerror(error));
     context->nthreads++;
 }
 
@@ -479,7 +461,7 @@ static void run_meet(struct script_context *context, const struct script_node *n
 {
     char name[96];
     snprintf(name, sizeof name, "%s.%lld", node->args[0], context->i);
-    job_meet(name, (int)option_value(context, node, "count", job.world));
+    job_meet(name, (int)script_option_value(context, node, "count", job.world));
 }
 
 /* Named after what it stands for: a rank that waits for data is to be seen as such in its stack. */
@@ -491,14 +473,14 @@ __attribute__((noinline)) static void data_loader_wait(uint64_t us)
 
 static void run_sleep(struct script_context *context, const struct script_node *node)
 {
-    data_loader_wait((uint64_t)value(context, node, 0) * 1000);
+    data_loader_wait((uint64_t)script_argument(context, node, 0) * 1000);
 }
 
 static void run_kill(struct script_context *context, const struct script_node *node)
 {
-    int number = (int)value(context, node, 0);
+    int number = (int)script_argument(context, node, 0);
     if (kill(getpid(), number))
-        wrong(node, "kill", strerror(errno));
+        script_wrong(node, "kill", strerror(errno));
 }
 
 __attribute__((no_sanitize("undefined"))) static void run_crash(struct script_context *context,
@@ -512,12 +494,12 @@ __attribute__((no_sanitize("undefined"))) static void run_crash(struct script_co
 
 static void run_exit(struct script_context *context, const struct script_node *node)
 {
-    exit((int)value(context, node, 0));
+    exit((int)script_argument(context, node, 0));
 }
 
 static void run_quit(struct script_context *context, const struct script_node *node)
 {
-    _exit((int)value(context, node, 0));
+    _exit((int)script_argument(context, node, 0));
 }
 
 static const struct script_command commands[] = {
@@ -526,6 +508,7 @@ static const struct script_command commands[] = {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     {"shrink", 3, 3, false, run_shrink},
 #endif
+    {"grow", 3, 3, false, script_grow},
     {"destroy", 1, 1, false, run_destroy},
     {"finalize", 1, 1, false, run_finalize},
     {"abort", 1, 1, false, run_abort},
@@ -540,6 +523,10 @@ static const struct script_command commands[] = {
     {"scatter", 4, 4, false, run_scatter},
     {"send", 4, 4, false, run_send},
     {"recv", 4, 4, false, run_recv},
+    {"window", 2, 2, false, script_window},
+    {"put", 5, 5, false, script_put},
+    {"signal", 2, 2, false, script_signal},
+    {"waitsignal", 2, 3, false, script_wait_signal},
     {"group", 0, 0, true, run_group},
     {"sync", 0, 0, false, run_sync},
     {"watch", 2, 2, false, run_watch},

@@ -25,6 +25,8 @@ FR_SCRIPT = BUILD / "samples/jobs/fr-script"
 PYTRAIN = SOURCE / "samples/jobs/pytrain/pytrain.py"
 FR_DUMP = BUILD / "fr-dump/fr-dump"
 FR_ANALYZE = BUILD / "fr-analyze/fr-analyze"
+ELSEWHERE = BUILD / "samples/jobs/libelsewhere.so"  # another host, another clock (samples/jobs/elsewhere.c)
+NCCL_2_32 = BUILD / "samples/hostgpu/nccl-2.32"
 SHIM = BUILD / "recorder-inject/librecorder-inject.so"
 
 TIMED_OUT = 124  # launch's exit status after --timeout
@@ -80,11 +82,11 @@ class Recording:
         env.update({k: str(v) for k, v in more.items()})
         return env
 
-    def run(self, ranks, argv, *, shim=True, timeout=60.0, options=(), env=None, rank_env=None):
+    def run(self, ranks, argv, *, shim=True, timeout=60.0, options=(), env=None, rank_env=None, preload=()):
         """Launches argv on `ranks` processes; those alive after `timeout` seconds are killed."""
         command = [LAUNCH, "-n", ranks, "-t", timeout, *options]
         first = os.environ.get("FR_PRELOAD_FIRST", "")
-        preload = ":".join(filter(None, [first, str(SHIM) if shim else ""]))
+        preload = ":".join(filter(None, [first, *map(str, preload), str(SHIM) if shim else ""]))
         if preload:
             command += ["--shim", preload]
         for rank, variables in (rank_env or {}).items():

@@ -44,6 +44,7 @@ enum {
     COL_ENTER,
     COL_STATE,
     COL_TOOK,
+    COL_CODE,
     COL_HOST,
     COL_RESULT,
     COL_ROLE,
@@ -62,6 +63,7 @@ static const struct tui_column columns[COLUMNS] = {
     [COL_ENTER] = {.name = "ENTERED", .width = 10, .numeric = true},
     [COL_STATE] = {.name = "PROGRESS", .width = 11},
     [COL_TOOK] = {.name = "TOOK", .width = 9, .numeric = true},
+    [COL_CODE] = {.name = "CODE", .width = 12, .max_width = 48},
     [COL_HOST] = {.name = "HOST", .width = 8, .max_width = 32},
     [COL_RESULT] = {.name = "RESULT", .width = 10, .max_width = 20},
     [COL_ROLE] = {.name = "VERDICT", .width = 8},
@@ -328,6 +330,7 @@ static void put_argument(struct tui_cell *cell, unsigned column, const struct op
 static void put_found(struct tui_cell *cell, unsigned column, const struct op_view *v, const struct entry *e)
 {
     const struct rec_op *op = &e->op;
+    const struct rec_callsite_def *site;
     const char *name;
     uint64_t span;
     switch (column) {
@@ -354,6 +357,11 @@ static void put_found(struct tui_cell *cell, unsigned column, const struct op_vi
         span = op->exit_ns - op->enter_ns;
         word_span(cell->text, sizeof cell->text, span);
         cell->number = (double)span;
+        break;
+    case COL_CODE:
+        site = rec_process_callsite(e->member->process, op->callsite);
+        if (site != NULL)
+            rec_callsite_text(site, v->browser->symbolizer, cell->text, sizeof cell->text);
         break;
     case COL_RESULT:
         name = rec_result_name(op->result);

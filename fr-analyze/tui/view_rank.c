@@ -37,6 +37,26 @@ static void add_frames(struct browser *b, struct lines *lines, const char *const
     }
 }
 
+/* The code that made a call, innermost first; the frame that its author would name stands out. */
+static void add_code(struct browser *b, struct lines *lines, const struct rec_process *p, uint32_t callsite)
+{
+    const struct rec_callsite_def *site = rec_process_callsite(p, callsite);
+    const struct rec_source_frame *place = site != NULL ? rec_callsite_place(site) : NULL;
+    char text[256];
+    if (site == NULL || site->nframes == 0)
+        return;
+    if (site->kind != REC_CALLSITE_PYTHON) {
+        if (rec_callsite_text(site, b->symbolizer, text, sizeof text))
+            lines_add(lines, TUI_NORMAL, 8, NULL, "    called by %s", text);
+        return;
+    }
+    for (uint32_t i = 0; i < site->nframes; i++) {
+        const struct rec_source_frame *f = &site->frames[i];
+        lines_add(lines, f == place ? TUI_BOLD : TUI_DIM, 8, NULL, "  %s %s:%u in %s", f == place ? "▶" : " ",
+                  f->file, f->line, f->function[0] != '\0' ? f->function : "?");
+    }
+}
+
 static void add_stacks(struct browser *b, struct lines *lines, const struct rec_process *p)
 {
     char clock[24];
@@ -48,6 +68,7 @@ static void add_stacks(struct browser *b, struct lines *lines, const struct rec_
             const struct rec_stall_thread *t = &stall->threads[i];
             lines_add(lines, TUI_ACCENT, 4, NULL, "  thread %d \"%s\" %c%s%s", t->tid, t->name, t->state,
                       t->where[0] != '\0' ? ", in " : "", t->where);
+            add_code(b, lines, p, t->callsite);
             add_frames(b, lines, stall->modules, stall->nmodules, t->frames, t->nframes);
         }
     }
@@ -58,20 +79,39 @@ static void add_stacks(struct browser *b, struct lines *lines, const struct rec_
     }
 }
 
-static void add_calls(struct lines *lines, const struct rec_process *p)
+static void say_call(struct browser *b, struct lines *lines, const struct rec_process *p,
+                     const struct rec_op *op, const char *how)
 {
-    char op[128], span[24], comm[64];
+    const struct rec_member *member = rec_process_member(p, op->comm);
+    const struct rec_callsite_def *site = rec_process_callsite(p, op->callsite);
+    struct place to = browse_op_place(p, op);
+    char call[128], comm[64], code[256] = "";
+    word_op(call, sizeof call, op);
+    word_comm(comm, sizeof comm, member != NULL ? member->comm : NULL);
+    if (site != NULL)
+        rec_callsite_text(site, b->symbolizer, code, sizeof code);
+    lines_add(lines, op->exit_ns == 0 ? TUI_WARN : TUI_NORMAL, 4, to.view == VIEW_OP ? &to : NULL,
+              "  %s, op %llu of %s, %s, thread %u%s%s", call, (unsigned long long)op->seq, comm, how,
+              op->thread, code[0] != '\0' ? ", at " : "", code);
+}
+
+static void add_calls(struct browser *b, struct lines *lines, const struct rec_process *p)
+{
+    const struct rank_figures *rank = &b->data.ranks[b->data.rank_of[p->index]];
+    char span[24], how[48];
     lines_add(lines, TUI_BOLD, 0, NULL, "Inside NCCL at the end: %u", p->nopen);
     for (uint32_t i = 0; i < p->nopen; i++) {
         const struct rec_op *o = &p->open[i];
-        const struct rec_member *member = rec_process_member(p, o->comm);
-        struct place to = browse_op_place(p, o);
-        word_op(op, sizeof op, o);
-        word_comm(comm, sizeof comm, member != NULL ? member->comm : NULL);
         word_span(span, sizeof span, p->last_ns > o->enter_ns ? p->last_ns - o->enter_ns : 0);
-        lines_add(lines, TUI_WARN, 4, to.view == VIEW_OP ? &to : NULL,
-                  "  %s, op %llu of %s, for %s, thread %u", op, (unsigned long long)o->seq, comm, span,
-                  o->thread);
+        snprintf(how, sizeof how, "for %s", span);
+        say_call(b, lines, p, o, how);
+    }
+    if (p->nopen == 0 && rank->last != NULL) {
+        const struct rec_op *o = rank->last;
+        word_span(span, sizeof span, p->last_ns > o->enter_ns ? p->last_ns - o->enter_ns : 0);
+        snprintf(how, sizeof how, "%s before the end", span);
+        lines_add(lines, TUI_BOLD, 0, NULL, "Last call");
+        say_call(b, lines, p, o, how);
     }
     lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
 }
@@ -158,7 +198,7 @@ static bool show_rank(struct browser *b, const struct place *place)
     v->lines.width = b->width - 1;
     const struct rec_process *p = b->data.processes[place->process];
     add_process(&v->lines, p);
-    add_calls(&v->lines, p);
+    add_calls(b, &v->lines, p);
     add_members(b, &v->lines, p);
     add_stacks(b, &v->lines, p);
     tui_table_sort(b->tables[VIEW_RANK], 1, false);
@@ -255,6 +295,10 @@ static void fill_call(struct browser *b, struct rank_view *v)
                       (unsigned long long)stream->handle, stream->device);
         if (o->group != 0)
             lines_add(lines, TUI_NORMAL, 2, NULL, "Group:      %u of its thread", o->group);
+        if (rec_process_callsite(p, o->callsite) != NULL) {
+            lines_add(lines, TUI_BOLD, 0, NULL, "Code");
+            add_code(b, lines, p, o->callsite);
+        }
     }
     lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
     lines_add(lines, TUI_BOLD, 2, &to_rank, "Rank %d on %s, pid %d", p->rank, p->host, p->pid);

@@ -34,6 +34,25 @@ void classify_failed(struct classify *c, const struct diag_wait *wait)
     classify_victims(c, f);
 }
 
+/* Messages of a pair after one that does not fit tell nothing new: they may all be shifted by it. */
+static bool earlier_misfit(const struct diag *d, const struct diag_match *m)
+{
+    for (uint32_t i = 0; i < d->nwaits; i++) {
+        const struct diag_wait *wait = &d->waits[i];
+        if (wait->kind != DIAG_WAIT_P2P || wait->never != DIAG_NEVER_MISMATCH || wait->comm != m->comm)
+            continue;
+        const struct diag_match *other = &d->matches[wait->match];
+        if (other->src == m->src && other->dst == m->dst && other->seq < m->seq)
+            return true;
+    }
+    return false;
+}
+
+bool classify_shifted(const struct diag *d, const struct diag_wait *wait)
+{
+    return wait->kind == DIAG_WAIT_P2P && earlier_misfit(d, &d->matches[wait->match]);
+}
+
 void classify_pair(struct classify *c, const struct diag_wait *wait)
 {
     struct diag *d = c->d;

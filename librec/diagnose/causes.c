@@ -161,11 +161,21 @@ static void cause_of_idle(struct classify *c, uint32_t proc, const struct diag_w
         cause->confidence = REC_CONF_CERTAIN;
 }
 
+/* Did one rank alone come to where one other was to come, so that nothing tells who is right? */
+static bool one_on_one(const struct diag *d, const struct diag_wait *wait)
+{
+    if (wait->kind == DIAG_WAIT_P2P)
+        return true;
+    const struct diag_match *m = wait->kind == DIAG_WAIT_COLL ? &d->matches[wait->match] : NULL;
+    return m && m->posted + m->assumed == 1 && m->absent == 1;
+}
+
 static void cause_of_never(struct classify *c, const struct diag_partner *partner,
                            const struct diag_wait *wait, struct cause *cause)
 {
     const struct diag_proc *proc = &c->d->procs[partner->proc];
-    cause->confidence = REC_CONF_CERTAIN;
+    bool well = wait->never != DIAG_NEVER_EXITED || proc->ended_well;
+    cause->confidence = well && one_on_one(c->d, wait) ? REC_CONF_LIKELY : REC_CONF_CERTAIN;
     switch (wait->never) {
     case DIAG_NEVER_DEAD:
         cause->type = REC_VERDICT_PROCESS_DEAD;
@@ -263,6 +273,43 @@ void classify_few(struct classify *c, const struct diag_wait *wait)
     diag_summary(d, f, &t);
     for (uint32_t i = m->first_op; i != DIAG_NONE && f->nevidence < 4; i = d->ops[i].match_next)
         diag_evidence_op(d, f, &d->ops[i], "called");
+}
+
+bool classify_one_too_many(struct classify *c, const struct diag_wait *wait,
+                           const struct diag_partner *partners, size_t count)
+{
+    struct diag *d = c->d;
+    const struct diag_op *op = &d->ops[wait->op];
+    struct diag_departure departure, other;
+    if (!one_on_one(d, wait) || count != 1 || c->blamed[op->proc] || c->blamed[partners->proc] ||
+        (wait->never == DIAG_NEVER_EXITED && !d->procs[partners->proc].ended_well) ||
+        wait->never == DIAG_NEVER_DEAD || !diag_departed(d, op->proc, &departure) ||
+        diag_departed(d, partners->proc, &other))
+        return false;
+    struct rec_finding *f =
+        diag_finding(d, wait->kind == DIAG_WAIT_P2P ? REC_VERDICT_P2P_UNMATCHED : REC_VERDICT_RANK_NOT_JOINED,
+                     REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);
+    if (!f)
+        return true;
+    classify_place(c, f, wait);
+    diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
+    c->blamed[op->proc] = (uint32_t)d->nfindings;
+    struct diag_text t = {0};
+    diag_say_proc(&t, d->procs[op->proc].p);
+    diag_printf(&t, " alone called ");
+    diag_say_op(&t, &op->op);
+    diag_say_place(&t, d->procs[op->proc].p, &op->op);
+    diag_printf(&t, ", for which ");
+    diag_say_proc(&t, d->procs[partners->proc].p);
+    diag_printf(&t, " has no counterpart: it is the former that left its loop");
+    diag_summary(d, f, &t);
+    diag_evidence_departure(d, f, &departure);
+    diag_evidence_op(d, f, op, "waits in");
+    evidence_last(d, f, partners->proc);
+    uint32_t node = classify_node(d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
+    return true;
 }
 
 /* Is the partner one that this wait's ending depends on by the wait's own reason? */

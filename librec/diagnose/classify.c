@@ -110,6 +110,8 @@ void classify_place(struct classify *c, struct rec_finding *f, const struct diag
 
 static void judge_never(struct classify *c, const struct diag_wait *wait)
 {
+    if (classify_shifted(c->d, wait))
+        return;
     if (wait->never == DIAG_NEVER_MISMATCH && wait->kind == DIAG_WAIT_P2P) {
         classify_pair(c, wait);
     } else if (wait->never == DIAG_NEVER_MISMATCH) {
@@ -121,7 +123,7 @@ static void judge_never(struct classify *c, const struct diag_wait *wait)
         size_t count = diag_partners(c->d, wait, &partners);
         if (classify_only_few(c, wait, partners, count))
             classify_few(c, wait);
-        else
+        else if (!classify_one_too_many(c, wait, partners, count))
             classify_partners(c, wait, partners, count);
         free(partners);
     }

@@ -38,6 +38,12 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
 bool classify_only_few(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
                        size_t count);
 void classify_few(struct classify *c, const struct diag_wait *wait);
+/*
+ * One rank waits for one other, which has gone on or ended well: if the waiting one has left its
+ * loop to come here and the other has not, the call was one too many. True when that was told.
+ */
+bool classify_one_too_many(struct classify *c, const struct diag_wait *wait,
+                           const struct diag_partner *partners, size_t count);
 void classify_more_victims(struct classify *c, const struct diag_wait *wait, uint32_t finding);
 
 /*
@@ -49,6 +55,8 @@ bool classify_busy(const struct diag *d, uint32_t proc, const struct diag_wait *
 /* ---- broken.c ---- */
 
 void classify_failed(struct classify *c, const struct diag_wait *wait);
+/* Does it follow a message of the same pair that does not fit? */
+bool classify_shifted(const struct diag *d, const struct diag_wait *wait);
 /* Send and Recv of different size. */
 void classify_pair(struct classify *c, const struct diag_wait *wait);
 /* Collectives that do not fit: diag_diverge has told it, only the victims are new. */

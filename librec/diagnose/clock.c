@@ -260,9 +260,12 @@ void diag_clock_align(struct diag *d)
         return;
     }
     spread_offsets(c);
-    for (size_t i = 0; i < d->nprocs; i++)
-        if (c->estimates[d->procs[i].host].offset)
-            move_process(d, &d->procs[i], c->estimates[d->procs[i].host].offset);
+    for (size_t i = 0; i < d->nprocs; i++) {
+        const struct estimate *e = &c->estimates[d->procs[i].host];
+        d->procs[i].clock = e->known ? 0 : d->procs[i].host;
+        if (e->offset)
+            move_process(d, &d->procs[i], e->offset);
+    }
 }
 
 void diag_clock_census(struct diag *d, struct rec_census *census)

@@ -123,6 +123,7 @@ struct diag_proc {
     const struct rec_process *p;
     uint32_t first, count; /* its ops */
     uint32_t host;         /* processes with one clock have one number */
+    uint32_t clock;        /* processes whose times can be compared have one number */
     int64_t offset_ns;     /* its clock minus that of the first host; all times here are without it */
     uint64_t life_ns;      /* last sign of life; now for a living process */
     uint64_t last_call_ns; /* when an NCCL call last began or returned; 0 */
@@ -130,6 +131,7 @@ struct diag_proc {
     uint64_t patience_ns;  /* silence longer than this is no rhythm of this process any more */
     bool cut;              /* its trace ends early, perhaps only because the file is damaged */
     bool early_dead;       /* died while the others lived on */
+    uint64_t silence_ns;   /* for how long it had shown no sign of life when the typical other did */
     uint64_t dead_ns;      /* its end, or the last sign of life */
     bool suspect;          /* others wait for it, but it may be blocked in something unrecorded */
     uint64_t gap_ns;       /* since then some of its recent calls have no record; 0 = none */

@@ -13,7 +13,9 @@
 #define MARGIN_FILE (3 * NS_PER_S)
 #define MARGIN_LIVE (1 * NS_PER_S)
 #define MARGIN_KILL (NS_PER_S / 3)
-#define MARGIN_END  (NS_PER_S / 2) /* an end record has the exact time */
+#define MARGIN_END  (NS_PER_S / 2)     /* an end record has the exact time */
+#define SILENT_NS   (NS_PER_S * 9 / 2) /* two heartbeats missed */
+#define UNALIGNED   (60 * NS_PER_S)    /* clocks that nothing compares */
 
 static bool own_fault(int signal)
 {
@@ -32,10 +34,11 @@ static int by_time(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* When the typical other process was last alive, by signs of life and by end records. */
+/* When the typical process of one clock was last alive, by signs of life and by end records. */
 struct crowd {
     uint64_t *lives, *ends;
     size_t nlives, nends;
+    uint64_t margin; /* what the clocks may differ by */
 };
 
 /* Did at least half of the values lie beyond the limit? They are sorted. */
@@ -63,6 +66,8 @@ static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
     const struct rec_process *p = proc->p;
     if (p->fate == REC_FATE_SIGNALED && own_fault(p->end.signal))
         return true;
+    if (p->fate == REC_FATE_UNKNOWN && !unreliable_end(p))
+        return most_beyond(crowd->lives, crowd->nlives, proc->life_ns + SILENT_NS + crowd->margin);
     if (p->fate != REC_FATE_SIGNALED && p->fate != REC_FATE_VANISHED)
         return false;
     /* Where most were told to end, a launcher did it, and not to all at the same moment. */
@@ -72,38 +77,70 @@ static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
                                                                 : MARGIN_FILE;
     if (p->fate == REC_FATE_VANISHED && unreliable_end(p))
         return false;
-    if (most_beyond(crowd->lives, crowd->nlives, proc->dead_ns + margin))
+    if (most_beyond(crowd->lives, crowd->nlives, proc->dead_ns + margin + crowd->margin))
         return true;
     /* The others were told to end, this one is gone without a word and before them. */
-    return p->fate == REC_FATE_VANISHED && all_told &&
+    return p->fate == REC_FATE_VANISHED && all_told && !crowd->margin &&
            most_beyond(crowd->ends, crowd->nends,
                        proc->dead_ns > MARGIN_KILL ? proc->dead_ns - MARGIN_KILL : 0);
+}
+
+static void gather(const struct diag *d, struct crowd *crowd, uint32_t clock)
+{
+    crowd->nlives = crowd->nends = 0;
+    for (size_t i = 0; i < d->nprocs; i++) {
+        const struct diag_proc *proc = &d->procs[i];
+        if (clock != DIAG_NONE && proc->clock != clock)
+            continue;
+        crowd->lives[crowd->nlives++] = proc->life_ns;
+        if (proc->p->fate == REC_FATE_SIGNALED)
+            crowd->ends[crowd->nends++] = proc->dead_ns;
+    }
+    qsort(crowd->lives, crowd->nlives, sizeof *crowd->lives, by_time);
+    qsort(crowd->ends, crowd->nends, sizeof *crowd->ends, by_time);
+}
+
+/* Judges the processes that follow one clock, among themselves and roughly among all. */
+static void judge_clock(struct diag *d, struct crowd *crowd, struct crowd *all, uint32_t clock)
+{
+    gather(d, crowd, clock);
+    for (size_t i = 0; i < d->nprocs; i++) {
+        struct diag_proc *proc = &d->procs[i];
+        if (proc->clock != clock)
+            continue;
+        uint64_t typical = crowd->lives[(crowd->nlives - 1) / 2];
+        proc->silence_ns = typical > proc->life_ns ? typical - proc->life_ns : 0;
+        proc->cut = cut_off(proc, crowd);
+        proc->early_dead = died_early(proc, crowd) || (crowd->nlives < d->nprocs && died_early(proc, all));
+    }
 }
 
 void diag_fates(struct diag *d)
 {
     struct crowd crowd = {.lives = malloc((d->nprocs + 1) * sizeof(uint64_t)),
                           .ends = malloc((d->nprocs + 1) * sizeof(uint64_t))};
-    d->oom = d->oom || !crowd.lives || !crowd.ends;
+    struct crowd all = {.lives = malloc((d->nprocs + 1) * sizeof(uint64_t)),
+                        .ends = malloc((d->nprocs + 1) * sizeof(uint64_t)),
+                        .margin = UNALIGNED};
+    d->oom = d->oom || !crowd.lives || !crowd.ends || !all.lives || !all.ends;
     for (size_t i = 0; i < d->nprocs && !d->oom; i++) {
         struct diag_proc *proc = &d->procs[i];
         const struct rec_process *p = proc->p;
         proc->ended_well = ended_well(p);
         proc->dead_ns = diag_common(proc, p->end_ns ? p->end_ns : p->last_ns);
-        crowd.lives[crowd.nlives++] = proc->life_ns;
-        if (p->fate == REC_FATE_SIGNALED)
-            crowd.ends[crowd.nends++] = proc->dead_ns;
     }
     if (!d->oom) {
-        qsort(crowd.lives, crowd.nlives, sizeof *crowd.lives, by_time);
-        qsort(crowd.ends, crowd.nends, sizeof *crowd.ends, by_time);
-        for (size_t i = 0; i < d->nprocs; i++) {
-            d->procs[i].cut = cut_off(&d->procs[i], &crowd);
-            d->procs[i].early_dead = died_early(&d->procs[i], &crowd);
-        }
+        gather(d, &all, DIAG_NONE);
+        uint32_t clocks = 0;
+        for (size_t i = 0; i < d->nprocs; i++)
+            clocks = d->procs[i].clock >= clocks ? d->procs[i].clock + 1 : clocks;
+        for (uint32_t clock = 0; clock < clocks; clock++)
+            judge_clock(d, &crowd, &all, clock);
     }
     free(crowd.lives);
     free(crowd.ends);
+    free(all.lives);
+    free(all.ends);
 }
 
 void diag_say_end(struct diag_text *t, const struct diag_proc *proc)

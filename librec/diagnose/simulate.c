@@ -295,7 +295,10 @@ static void build_units(struct diag *d, uint32_t proc, struct diag_map *queue_id
 
 /* ---- what the GPU says ---- */
 
-/* Aborting a communicator ends its kernels: an op that ended then, or who knows when, did not complete. */
+/*
+ * Aborting a communicator ends its kernels: an op that ended then, or who knows when, did not
+ * complete. It was inside its kernel when its start was seen before, else nothing is known.
+ */
 static bool ended_by_abort(const struct diag *d, const struct diag_op *op)
 {
     if (!op->member)
@@ -305,6 +308,12 @@ static bool ended_by_abort(const struct diag *d, const struct diag_op *op)
         return false;
     return !op->op.gpu_end_ns ||
            op->op.gpu_end_ns + ABORT_BLUR >= diag_common(&d->procs[op->proc], teardown->enter_ns);
+}
+
+static bool started_before_abort(const struct diag *d, const struct diag_op *op)
+{
+    return op->op.gpu_start_ns &&
+           op->op.gpu_start_ns + ABORT_BLUR < diag_common(&d->procs[op->proc], op->member->teardown.enter_ns);
 }
 
 /*
@@ -330,7 +339,7 @@ static void apply_gpu_progress(struct diag *d, uint32_t proc)
         if (op->state == REC_STATE_GPU_STARTED && op->gpu_end_ns)
             op->state = REC_STATE_COMPLETED;
         if (op->state == REC_STATE_COMPLETED && ended_by_abort(d, &d->ops[i]))
-            op->state = REC_STATE_UNKNOWN;
+            op->state = started_before_abort(d, &d->ops[i]) ? REC_STATE_GPU_STARTED : REC_STATE_UNKNOWN;
         p->gpu_seen = p->gpu_seen || op->launch || op->state == REC_STATE_GPU_STARTED ||
                       op->state == REC_STATE_COMPLETED;
         if (op->state == REC_STATE_COMPLETED)

@@ -9,7 +9,8 @@
 #include "rec/symbolize.h"
 
 #define DEFAULT_STALL_SEC 30
-#define PAST_MAX          16 /* earlier generations that are examined, the latest ones */
+#define PAST_MAX          16                 /* earlier generations that are examined, the latest ones */
+#define MISSED_NS         (NS_PER_S * 5 / 2) /* a heartbeat was due and did not come */
 
 struct type_row {
     const char *name;
@@ -101,25 +102,60 @@ static bool stands_still(const struct diag_proc *proc)
            proc->life_ns - proc->last_call_ns >= proc->patience_ns;
 }
 
+/* Who stands still, who was at work, who showed no sign of life any more when the recording ended. */
+struct rest {
+    size_t still, working, silent;
+    uint64_t last_ns;
+    const struct diag_proc *sample;
+};
+
+static struct rest survey_rest(struct diag *d)
+{
+    struct rest rest = {0};
+    for (size_t i = 0; i < d->nprocs; i++) {
+        struct diag_proc *proc = &d->procs[i];
+        bool ended = proc->p->fate == REC_FATE_EXITED || proc->p->fate == REC_FATE_SIGNALED;
+        if (!ended && proc->silence_ns > MISSED_NS) {
+            proc->suspect = true;
+            rest.silent++;
+        } else if (!stands_still(proc)) {
+            rest.working += !ended;
+        } else {
+            rest.still++;
+            if (proc->last_call_ns > rest.last_ns) {
+                rest.last_ns = proc->last_call_ns;
+                rest.sample = proc;
+            }
+        }
+    }
+    return rest;
+}
+
+static void say_rest(struct diag_text *t, const struct diag *d, const struct rest *rest,
+                     const struct rec_finding *f, size_t nmissing)
+{
+    diag_printf(t, "%zu of %zu processes made no NCCL call since ", rest->still, d->nprocs);
+    diag_say_time(t, rest->last_ns);
+    if (f->nsuspects) {
+        diag_printf(t, "; who is awaited may be ");
+        diag_say_ranks(t, f->suspects, f->nsuspects);
+        diag_printf(t, nmissing ? ", whose trace is missing or cut off: nothing recorded shows it"
+                       : rest->silent
+                           ? ", without a sign of life at the end: nothing recorded shows it"
+                           : ", but records that are missing may hide what these wait for themselves");
+    } else {
+        diag_printf(t, ", but all recorded calls match: nothing shows who is late");
+    }
+    if (rest->working)
+        diag_printf(t, "; %zu others were still at work", rest->working);
+}
+
 /* Healthy or inconclusive; true when healthy. */
 static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
 {
-    size_t still = 0, working = 0;
-    uint64_t last = 0;
-    const struct diag_proc *sample = NULL;
-    for (size_t i = 0; i < d->nprocs; i++) {
-        if (!stands_still(&d->procs[i])) {
-            working += d->procs[i].p->fate != REC_FATE_EXITED && d->procs[i].p->fate != REC_FATE_SIGNALED;
-            continue;
-        }
-        still++;
-        if (d->procs[i].last_call_ns > last) {
-            last = d->procs[i].last_call_ns;
-            sample = &d->procs[i];
-        }
-    }
+    struct rest rest = survey_rest(d);
     struct diag_text t = {0};
-    if (!still) {
+    if (!rest.still) {
         struct rec_finding *f =
             nmissing ? NULL : diag_finding(d, REC_VERDICT_HEALTHY, REC_CONF_CERTAIN, DIAG_TIER_FAULT, 0);
         if (f) {
@@ -137,20 +173,10 @@ static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
         if (d->procs[i].suspect)
             diag_blame(d, f, DIAG_SUSPECT, d->procs[i].p->rank);
     diag_sort_ranks(f->suspects, &f->nsuspects);
-    diag_printf(&t, "%zu of %zu processes made no NCCL call since ", still, d->nprocs);
-    diag_say_time(&t, last);
-    if (nmissing) {
-        diag_printf(&t, "; who is awaited may be ");
-        diag_say_ranks(&t, missing, nmissing);
-        diag_printf(&t, ", whose trace is missing or cut off: nothing recorded shows it");
-    } else {
-        diag_printf(&t, ", but all recorded calls match: nothing shows who is late");
-        if (working)
-            diag_printf(&t, "; %zu others were still at work", working);
-    }
+    say_rest(&t, d, &rest, f, nmissing);
     diag_summary(d, f, &t);
-    if (sample && sample->count)
-        diag_evidence_op(d, f, &d->ops[sample->first + sample->count - 1], "last called");
+    if (rest.sample && rest.sample->count)
+        diag_evidence_op(d, f, &d->ops[rest.sample->first + rest.sample->count - 1], "last called");
     return false;
 }
 

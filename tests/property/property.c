@@ -111,17 +111,20 @@ static bool is_fault(enum rec_verdict_type type)
     return faults[type];
 }
 
-/* A call too many that only one other rank could have shared. */
+/* A call too many that only one other rank of which there is a trace could have shared. */
 static bool is_peer(const struct made *made, const struct rec_finding *f)
 {
     const struct fault *fault = &made->fault;
-    if (fault->kind != FAULT_EXTRA || !fault->pair || f->nculprits != 1 || f->confidence == REC_CONF_CERTAIN)
+    if (fault->kind != FAULT_EXTRA || fault->act.comm < 0 || f->nculprits != 1 ||
+        f->confidence == REC_CONF_CERTAIN)
         return false;
     const struct plan_comm *comm = &made->plan.comms[fault->act.comm];
-    int peer = rec_kind_flags(fault->act.kind) & REC_KF_P2P ? comm->members[fault->act.peer]
-               : comm->members[0] == fault->rank            ? comm->members[1]
-                                                            : comm->members[0];
-    return f->culprits[0] == peer;
+    if (rec_kind_flags(fault->act.kind) & REC_KF_P2P)
+        return f->culprits[0] == comm->members[fault->act.peer];
+    int others = 0;
+    for (int i = 0; i < comm->nmembers; i++)
+        others += comm->members[i] != fault->rank && !made->recording.losses.no_trace[comm->members[i]];
+    return others == 1 && plan_place(comm, f->culprits[0]) >= 0;
 }
 
 /* Where the records of one against one, or of a circle, cannot tell, both sides may be named. */

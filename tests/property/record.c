@@ -201,7 +201,8 @@ static void write_marks(struct recorder *r, uint64_t until)
         changed[mark->stream] = true;
     }
     for (int s = 0; s < STREAMS_MAX && r->plan->marks; s++) {
-        struct rec_gpu gpu = {(uint32_t)s, r->mark[s].started, r->mark[s].ended, 0};
+        struct rec_gpu gpu = {
+            .stream = (uint32_t)s, .started = r->mark[s].started, .ended = r->mark[s].ended};
         if (changed[s])
             rec_writer_gpu(r->writer, wall(r, until), &gpu);
     }
@@ -215,7 +216,8 @@ static void drain(struct recorder *r, uint64_t now, bool heartbeat)
     write_ops(r, now);
     write_open(r, now);
     for (int c = 0; c < r->plan->ncomms; c++) {
-        struct rec_frontier frontier = {(uint32_t)c, r->seq[c], r->p2p[c], r->lost[c]};
+        struct rec_frontier frontier = {
+            .comm = (uint32_t)c, .next_seq = r->seq[c], .p2p_entered = r->p2p[c], .lost = r->lost[c]};
         if (r->changed[c] && r->state[c])
             rec_writer_frontier(r->writer, wall(r, now), &frontier);
         r->changed[c] = false;

@@ -60,13 +60,13 @@ static bool is_part(int fd, const struct rec_part *part)
            st.st_ino == part->inode && (uint64_t)st.st_size >= part->bytes;
 }
 
-static int raise_fd(int fd)
+static void take_fd(struct rec_parts *parts, int fd)
 {
     int high = fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_FD);
-    if (high < 0)
-        return fd; /* RLIMIT_NOFILE is lower: the low number has to do */
-    close(fd);
-    return high;
+    parts->brief = high < 0 && errno == EINVAL; /* RLIMIT_NOFILE is lower */
+    parts->fd = high < 0 ? fd : high;
+    if (high >= 0)
+        close(fd);
 }
 
 void rec_parts_close(struct rec_parts *parts)
@@ -93,7 +93,7 @@ int rec_parts_create(struct rec_parts *parts, uint32_t number)
         return error;
     }
     rec_parts_close(parts);
-    parts->fd = raise_fd(fd);
+    take_fd(parts, fd);
     parts->parts[parts->count++] =
         (struct rec_part){.number = number, .device = st.st_dev, .inode = st.st_ino};
     return 0;
@@ -120,7 +120,7 @@ static int reopen(struct rec_parts *parts)
         close(fd);
         return ESTALE; /* removed or replaced */
     }
-    parts->fd = raise_fd(fd);
+    take_fd(parts, fd);
     return 0;
 }
 
@@ -138,6 +138,14 @@ static int ready(struct rec_parts *parts, uint64_t end)
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && end > limit.rlim_cur)
         return EFBIG;
     return 0;
+}
+
+static void release(struct rec_parts *parts)
+{
+    if (!parts->brief)
+        return;
+    rec_parts_push(parts);
+    rec_parts_close(parts);
 }
 
 /* *done is how far it came. */
@@ -159,7 +167,10 @@ int rec_parts_overwrite(struct rec_parts *parts, uint64_t offset, const void *da
 {
     size_t done;
     int error = ready(parts, offset + bytes);
-    return error ? error : write_at(parts->fd, offset, data, bytes, &done);
+    if (!error)
+        error = write_at(parts->fd, offset, data, bytes, &done);
+    release(parts);
+    return error;
 }
 
 int rec_parts_append(struct rec_parts *parts, const void *data, size_t bytes)
@@ -168,21 +179,20 @@ int rec_parts_append(struct rec_parts *parts, const void *data, size_t bytes)
         return EBADF;
     struct rec_part *part = rec_parts_current(parts);
     int error = ready(parts, part->bytes + bytes);
-    if (error)
-        return error;
-    size_t done;
-    error = write_at(parts->fd, part->bytes, data, bytes, &done);
-    if (error) {
-        if (done && ftruncate(parts->fd, (off_t)part->bytes) != 0) {
-            /* The torn block stays; the next one overwrites it, and readers step over it. */
-        }
-        return error;
+    size_t done = 0;
+    if (!error)
+        error = write_at(parts->fd, part->bytes, data, bytes, &done);
+    if (error && done && ftruncate(parts->fd, (off_t)part->bytes) != 0) {
+        /* The torn block stays; the next one overwrites it, and readers step over it. */
     }
-    if (part->bytes == 0)
-        memcpy(parts->head, data, sizeof(parts->head));
-    part->bytes += bytes;
-    parts->written += bytes;
-    return 0;
+    if (!error) {
+        if (part->bytes == 0)
+            memcpy(parts->head, data, sizeof(parts->head));
+        part->bytes += bytes;
+        parts->written += bytes;
+    }
+    release(parts);
+    return error;
 }
 
 void rec_parts_push(const struct rec_parts *parts)

@@ -8,6 +8,8 @@
  *     inode number is soon used again when a file is removed). The number is kept high, away
  *     from what programs close wholesale. (Between fstat and pwrite another thread could
  *     still exchange the descriptor: a window of a microsecond that cannot be closed.)
+ *   - Where RLIMIT_NOFILE allows no high number the job may need every descriptor it can have: the
+ *     file is then opened for each write and closed at once.
  *   - RLIMIT_FSIZE is asked before each write, because exceeding it raises SIGXFSZ.
  *   - A block that fails half-way is truncated away, so the file ends with a whole block.
  *
@@ -36,7 +38,8 @@ struct rec_part {
 struct rec_parts {
     char dir[PATH_MAX];
     char stem[NAME_MAX + 1];
-    int fd; /* of the current part; -1 = none */
+    int fd;     /* of the current part; -1 = none */
+    bool brief; /* it is open only while it is used */
     uint32_t count;
     struct rec_part parts[REC_PARTS_KEPT]; /* oldest first; the last is the current one */
     uint64_t written;                      /* bytes written to all parts */

@@ -132,15 +132,19 @@ class TestDescriptors:
         return recording.run(RANKS, ["prlimit", f"--nofile={limit}", harness.FR_TRAIN, *ARGUMENTS, *arguments],
                              shim=shim)
 
-    def test_as_many_as_the_job_needs_and_one(self, plain):
-        """The recorder keeps one descriptor, its trace's, and needs no second one at any time."""
+    def test_as_many_as_the_job_needs(self, plain):
+        """Where they are few the recorder keeps none, and does without where it can get none."""
         def enough(limit):
             with harness.Recording() as recording:
                 return self.run(recording, limit, shim=False).status == 0
 
         least = next(limit for limit in range(4, 64) if enough(limit))
         with harness.Recording() as recording:
+            assert_same(self.run(recording, least), plain)
+        with harness.Recording() as recording:
             assert_same(self.run(recording, least + 1), plain)
+            assert len(list(recording.traces.glob("*.frec"))) == RANKS
+            assert recording.analyze()[1]["input"]["dropped_ops"] == 0
 
     def test_none_left_after_a_while(self, plain):
         with harness.Recording() as recording:

@@ -171,6 +171,7 @@ def test_two_copies_cannot_be_joined(tmp_path):
     assert uids[0] and not uids[0] & uids[1]
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("name", ["healthy", "mismatch", "missing-rank", "killed"])
 def test_recorded_cases(name, tmp_path):
     dump = harness.SOURCE / "samples/dumps" / name
@@ -178,6 +179,7 @@ def test_recorded_cases(name, tmp_path):
     assert verdict_of(dump) == verdict_of(tmp_path / "copy")
 
 
+@pytest.mark.sanitize
 def test_one_rank_only(tmp_path):
     anonymize(tmp_path / "copy", "--rank", "1", harness.SOURCE / "samples/dumps/healthy")
     assert {c["rank"] for c in calls_of(tmp_path / "copy")[1]} == {1}

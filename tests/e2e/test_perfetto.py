@@ -85,6 +85,7 @@ def check_rules(events):
     return flows
 
 
+@pytest.mark.sanitize
 def test_rules_and_arrows(healthy):
     events = timeline(healthy)
     flows = check_rules(events)

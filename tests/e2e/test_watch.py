@@ -78,7 +78,8 @@ class Launch:
     """A job in the background; ends with the block."""
 
     def __init__(self, recording, ranks, argv, timeout=60):
-        command = [harness.LAUNCH, "-q", "-n", ranks, "-t", timeout, "--shim", harness.SHIM, "--", *argv]
+        preload = ":".join(filter(None, [os.environ.get("FR_PRELOAD_FIRST"), str(harness.SHIM)]))
+        command = [harness.LAUNCH, "-q", "-n", ranks, "-t", timeout, "--shim", preload, "--", *argv]
         self.process = subprocess.Popen([str(c) for c in command], env=recording.env(), cwd=recording.root,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -129,6 +130,7 @@ def test_a_fault_that_passes():
         assert watch.process.stderr.read() == ""
 
 
+@pytest.mark.sanitize
 def test_a_hang_that_ends_by_kill():
     with harness.Recording() as recording, Watch(recording, "--on-fault", HOOK) as watch:
         with Launch(recording, 4, [*SIMPLE, "--steps", 100000, "--fault", "skip:rank=1,at=100"]):

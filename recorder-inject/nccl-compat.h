@@ -8,6 +8,7 @@
 #include <nccl.h>
 
 #include <stddef.h>
+#include <stdint.h>
 
 #if NCCL_VERSION_CODE < 22203
 typedef struct ncclSimInfo_v22200 ncclSimInfo_t;
@@ -39,6 +40,35 @@ struct config_prefix {
     int traffic_class;     /* 2.26 */
     const char *comm_name; /* 2.27 */
 };
+/* ncclWaitSignalDesc_t, 2.29. */
+struct wait_signal {
+    int signals;
+    int peer;
+    int signal_index;
+    int context;
+};
+
+/* All signals that the descriptions name. */
+static inline uint64_t wait_signal_count(int n, const void *descriptions)
+{
+    const struct wait_signal *what = descriptions;
+    uint64_t count = 0;
+    for (int i = 0; what && i < n; i++)
+        count += what[i].signals > 0 ? (uint64_t)what[i].signals : 0;
+    return count;
+}
+
+/* From whom they come; -1 from several. */
+static inline int wait_signal_peer(int n, const void *descriptions)
+{
+    const struct wait_signal *what = descriptions;
+    int peer = what && n > 0 ? what[0].peer : -1;
+    for (int i = 1; peer >= 0 && i < n; i++)
+        if (what[i].peer != peer)
+            return -1;
+    return peer;
+}
+
 #define CONFIG_MAGIC        0xcafebeefu
 #define CONFIG_VERSION_NAME 22700
 

@@ -198,8 +198,11 @@ static void cause_of_never(struct classify *c, const struct diag_partner *partne
         break;
     case DIAG_NEVER_LEFT_OUT:
         cause->type = REC_VERDICT_P2P_UNMATCHED;
-        diag_printf(&cause->why, "posted its part of the exchange without the matching %s",
-                    c->d->ops[wait->op].op.kind == REC_SEND ? "Recv" : "Send");
+        if (c->d->matches[wait->match].onesided)
+            diag_printf(&cause->why, "went on to what follows without the signal");
+        else
+            diag_printf(&cause->why, "posted its part of the exchange without the matching %s",
+                        c->d->ops[wait->op].op.kind == REC_SEND ? "Recv" : "Send");
         break;
     case DIAG_NEVER_NO:
     case DIAG_NEVER_MISMATCH:
@@ -223,6 +226,14 @@ static void summarize(struct classify *c, struct rec_finding *f, const struct di
     diag_summary(c->d, f, &t);
 }
 
+static bool in_teardown(const struct rec_process *p)
+{
+    for (uint32_t i = 0; i < p->nopen; i++)
+        if (p->open[i].kind == REC_COMM_DESTROY || p->open[i].kind == REC_COMM_FINALIZE)
+            return true;
+    return false;
+}
+
 /*
  * Those who entered and those who did not, where the latter have all gone on or ended well:
  * then the few are wrong, not the many.
@@ -237,7 +248,7 @@ bool classify_only_few(struct classify *c, const struct diag_wait *wait, const s
         return false;
     for (size_t i = 0; i < count; i++) {
         const struct diag_proc *proc = &c->d->procs[partners[i].proc];
-        bool ended = proc->ended_well ||
+        bool ended = proc->ended_well || in_teardown(proc->p) ||
                      (partners[i].member && partners[i].member->teardown.kind == REC_COMM_DESTROY) ||
                      (partners[i].member && partners[i].member->teardown.kind == REC_COMM_FINALIZE);
         if (partners[i].reason == DIAG_ABSENT && !ended && !went_on(c->d, partners[i].proc, wait))
@@ -281,7 +292,8 @@ bool classify_one_too_many(struct classify *c, const struct diag_wait *wait,
     struct diag *d = c->d;
     const struct diag_op *op = &d->ops[wait->op];
     struct diag_departure departure, other;
-    if (!one_on_one(d, wait) || count != 1 || c->blamed[op->proc] || c->blamed[partners->proc] ||
+    if (!one_on_one(d, wait) || count != 1 || d->procs[partners->proc].gap_ns || c->blamed[op->proc] ||
+        c->blamed[partners->proc] ||
         (wait->never == DIAG_NEVER_EXITED && !d->procs[partners->proc].ended_well) ||
         wait->never == DIAG_NEVER_DEAD || !diag_departed(d, op->proc, &departure) ||
         diag_departed(d, partners->proc, &other))

@@ -81,7 +81,10 @@ void classify_say_wait(struct classify *c, struct diag_text *t, const struct dia
     diag_say_op(t, &d->ops[wait->op].op);
     diag_say_places(d, t, &d->ops[wait->op]);
     if (wait->match != DIAG_NONE)
-        diag_printf(t, ", %s %" PRIu64 " of ", wait->kind == DIAG_WAIT_P2P ? "message" : "op",
+        diag_printf(t, ", %s %" PRIu64 " of ",
+                    wait->kind != DIAG_WAIT_P2P           ? "op"
+                    : c->d->matches[wait->match].onesided ? "signal"
+                                                          : "message",
                     d->matches[wait->match].seq);
     else
         diag_printf(t, " of ");
@@ -139,7 +142,7 @@ static void judge_idle(struct classify *c, const struct diag_wait *wait)
         uint32_t p = partners[i].proc;
         if (d->edge_start[p] != d->edge_start[p + 1] || classify_busy(d, p, wait))
             continue;
-        if (d->procs[p].doubtful)
+        if (d->procs[p].doubtful || d->procs[p].cut)
             d->procs[p].suspect = true;
         else
             partners[kept++] = partners[i];

@@ -104,7 +104,8 @@ struct diag_queue {
 struct diag_match {
     struct rec_communicator *comm;
     uint64_t seq;
-    int32_t src, dst; /* comm ranks of a message; -1 for collectives */
+    int32_t src, dst; /* comm ranks of a message or signal; -1 for collectives */
+    bool onesided;    /* signal number seq of this pair, and the wait that it ends */
     uint32_t first_op, last_op;
     uint32_t failed_op; /* a call that NCCL refused; DIAG_NONE */
     uint32_t posted, active;
@@ -284,8 +285,21 @@ static inline struct diag_member *diag_member_of(const struct diag *d, const str
 struct rec_member *diag_member_at(const struct rec_communicator *comm, int64_t comm_rank);
 /* The process of a job rank; DIAG_NONE. */
 uint32_t diag_proc_of_rank(const struct diag *d, int64_t rank);
-/* How many messages this member entered towards (send) or from peer. */
-uint64_t diag_pair_next(const struct diag *d, const struct rec_member *member, int32_t peer, bool send);
+/*
+ * Messages and signals: both have two ends. NCCL gives signals no number; they are counted here,
+ * and so is what each wait asks for: it ends with the signal that its op.seq names.
+ */
+static inline bool diag_pairs(const struct rec_op *op)
+{
+    return (rec_kind_flags(op->kind) & (REC_KF_P2P | REC_KF_RMA)) != 0;
+}
+static inline bool diag_sends(const struct rec_op *op)
+{
+    return op->kind == REC_SEND || op->kind == REC_PUT_SIGNAL || op->kind == REC_SIGNAL;
+}
+/* How many messages (signals) this member entered towards (send) or from peer. */
+uint64_t diag_pair_next(const struct diag *d, const struct rec_member *member, int32_t peer, bool send,
+                        bool onesided);
 /* When the thread that issued op last did something. */
 uint64_t diag_thread_quiet(const struct diag *d, const struct diag_op *op);
 

@@ -100,6 +100,9 @@ static bool done_by_itself(const struct diag *d, const struct diag_op *op)
             return true;
         return returned && op->op.result == REC_RESULT_SUCCESS;
     }
+    /* Writes and signals need nobody at the other end. */
+    if ((flags & REC_KF_RMA) && diag_sends(&op->op))
+        return true;
     return (flags & REC_KF_DATA) && op->op.count == 0;
 }
 

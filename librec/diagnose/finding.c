@@ -86,6 +86,7 @@ void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_o
     if (op->member) {
         diag_printf(&t,
                     rec_kind_flags(op->op.kind) & REC_KF_P2P   ? " as message %" PRIu64 " of "
+                    : rec_kind_flags(op->op.kind) & REC_KF_RMA ? " as signal %" PRIu64 " of "
                     : rec_kind_flags(op->op.kind) & REC_KF_SEQ ? " as op %" PRIu64 " of "
                                                                : " before op %" PRIu64 " of ",
                     op->op.seq);
@@ -232,12 +233,10 @@ void diag_say_op(struct diag_text *t, const struct rec_op *op)
         diag_printf(t, " with NCCL_SPLIT_NOCOLOR");
     if (rec_kind_canonical(op->kind) == REC_COMM_INIT_RANK && op->count)
         diag_printf(t, " (comm rank %d of %" PRIu64 ")", (int)op->peer, op->count);
+    if (diag_pairs(op) && op->peer >= 0)
+        diag_printf(t, diag_sends(op) ? " to comm rank %d" : " from comm rank %d", (int)op->peer);
     if (!(flags & REC_KF_DATA))
         return;
-    if (op->kind == REC_SEND)
-        diag_printf(t, " to comm rank %d", (int)op->peer);
-    if (op->kind == REC_RECV)
-        diag_printf(t, " from comm rank %d", (int)op->peer);
     diag_printf(t, " (");
     diag_say_count(t, op->count);
     const char *dtype = rec_dtype_name(op->dtype);

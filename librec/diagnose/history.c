@@ -40,7 +40,7 @@ struct recent {
 static uint64_t token_of(const struct diag_op *op)
 {
     uint64_t place = op->member ? op->member->comm->index : DIAG_NONE;
-    bool message = (rec_kind_flags(op->op.kind) & REC_KF_P2P) != 0;
+    bool message = diag_pairs(&op->op);
     uint64_t side = message ? (uint64_t)(uint32_t)op->op.peer << 8 | op->op.kind : 0;
     return diag_key(op->sig, place, side);
 }
@@ -67,7 +67,7 @@ static void push(struct recent *recent, uint64_t token)
 /* One op with another argument: the same call on the same communicator and peer. */
 static bool same_call(const struct diag_op *a, const struct diag_op *b)
 {
-    bool message = (rec_kind_flags(a->op.kind) & REC_KF_P2P) != 0;
+    bool message = diag_pairs(&a->op);
     return a->member == b->member && rec_kind_canonical(a->op.kind) == rec_kind_canonical(b->op.kind) &&
            (!message || a->op.peer == b->op.peer);
 }
@@ -152,6 +152,8 @@ bool diag_departed(struct diag *d, uint32_t proc, struct diag_departure *departu
     struct history h = {0};
     struct recent recent[THREADS_MAX] = {0};
     bool found = false;
+    if (p->gap_ns)
+        return false; /* what is not recorded would look left out */
     for (uint32_t i = p->first; i < p->first + p->count && !d->oom; i++) {
         if (d->ops[i].unit == DIAG_NONE || d->ops[i].late)
             continue;

@@ -42,14 +42,15 @@ uint32_t diag_proc_of_rank(const struct diag *d, int64_t rank)
     return diag_map_get(&d->rank_procs, diag_key((uint64_t)rank, 3, 4));
 }
 
-static uint64_t pair_key(uint32_t member_id, int32_t peer, bool send)
+static uint64_t pair_key(uint32_t member_id, int32_t peer, bool send, bool onesided)
 {
-    return diag_key(member_id, (uint32_t)peer, send ? 21 : 22);
+    return diag_key(member_id, (uint32_t)peer, (send ? 21u : 22u) + (onesided ? 2u : 0u));
 }
 
-uint64_t diag_pair_next(const struct diag *d, const struct rec_member *member, int32_t peer, bool send)
+uint64_t diag_pair_next(const struct diag *d, const struct rec_member *member, int32_t peer, bool send,
+                        bool onesided)
 {
-    uint32_t next = diag_map_get(&d->pair_next, pair_key(diag_member_id(d, member), peer, send));
+    uint32_t next = diag_map_get(&d->pair_next, pair_key(diag_member_id(d, member), peer, send, onesided));
     return next == DIAG_NONE ? 0 : next;
 }
 
@@ -67,13 +68,15 @@ uint64_t diag_thread_quiet(const struct diag *d, const struct diag_op *op)
 /* Does the diagnosis look at such calls one by one? */
 static bool wanted(const struct rec_op *op)
 {
-    return (rec_kind_flags(op->kind) & (REC_KF_COLL | REC_KF_P2P | REC_KF_CREATE | REC_KF_TEARDOWN)) ||
+    return (rec_kind_flags(op->kind) &
+            (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE | REC_KF_TEARDOWN)) ||
            op->kind == REC_GROUP_END || (op->kind == REC_COMM_GET_ASYNC_ERROR && op->count);
 }
 
 static void note_thread(struct diag *d, uint32_t proc, const struct rec_op *op)
 {
-    if (!(rec_kind_flags(op->kind) & (REC_KF_COLL | REC_KF_P2P | REC_KF_CREATE)) && op->kind != REC_GROUP_END)
+    if (!(rec_kind_flags(op->kind) & (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE)) &&
+        op->kind != REC_GROUP_END)
         return;
     bool fresh;
     uint32_t *at = diag_map_put(&d->threads, thread_key(proc, op->thread), &fresh);
@@ -97,11 +100,35 @@ static void note_pair(struct diag *d, uint32_t member_id, const struct rec_op *o
     if (!(rec_kind_flags(op->kind) & REC_KF_P2P) || (op->flags & REC_OF_NO_SEQ) || op->seq >= DIAG_NONE - 1)
         return;
     bool fresh;
-    uint32_t *next = diag_map_put(&d->pair_next, pair_key(member_id, op->peer, op->kind == REC_SEND), &fresh);
+    uint32_t *next =
+        diag_map_put(&d->pair_next, pair_key(member_id, op->peer, op->kind == REC_SEND, false), &fresh);
     if (!next)
         d->oom = true;
     else if (fresh || *next <= op->seq)
         *next = (uint32_t)op->seq + 1;
+}
+
+/* Signals are counted one by one, waits by how many they ask for. A wait for several peers is none of a pair.
+ */
+static void number_signal(struct diag *d, uint32_t member_id, struct rec_op *op)
+{
+    op->flags |= REC_OF_NO_SEQ;
+    bool sends = diag_sends(op);
+    uint64_t count = sends ? 1 : op->count;
+    if (op->peer < 0 || !count || count >= DIAG_NONE)
+        return;
+    bool fresh;
+    uint32_t *next = diag_map_put(&d->pair_next, pair_key(member_id, op->peer, sends, true), &fresh);
+    if (!next) {
+        d->oom = true;
+        return;
+    }
+    *next = fresh ? 0 : *next;
+    if (*next >= DIAG_NONE - count)
+        return;
+    *next += (uint32_t)count;
+    op->seq = *next - 1;
+    op->flags &= (uint16_t)~REC_OF_NO_SEQ;
 }
 
 struct window {
@@ -195,6 +222,8 @@ static void take(struct diag *d, uint32_t proc, const struct rec_op *op, struct 
     slot->member = member;
     slot->sig = rec_process_signature(p, op);
     if (slot->member) {
+        if (rec_kind_flags(op->kind) & REC_KF_RMA)
+            number_signal(d, diag_member_id(d, slot->member), &slot->op);
         note_pair(d, diag_member_id(d, slot->member), op);
         diag_clock_note(d, proc, slot->member->comm, op);
     }

@@ -36,7 +36,7 @@ static json_t *op_json(const struct rec_op *op, bool *ok)
         report_put(object, "redop", json_string(redop), ok);
     if (flags & REC_KF_ROOT)
         report_put(object, "root", json_integer(op->peer), ok);
-    if (flags & REC_KF_P2P)
+    if ((flags & (REC_KF_P2P | REC_KF_RMA)) && op->peer >= 0)
         report_put(object, "peer", json_integer(op->peer), ok);
     return object;
 }

@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+/* Added to the source of signals in keys: a pair numbers its messages and its signals separately. */
+#define ONESIDED (1 << 30)
 /* The end of an op is seen so much later at worst. */
 #define ABORT_BLUR (NS_PER_S * 3 / 10)
 
@@ -14,11 +16,6 @@ uint64_t diag_bytes(const struct rec_op *op)
 {
     unsigned size = rec_dtype_size(op->dtype);
     return op->count * (size ? size : 1);
-}
-
-static bool is_p2p(const struct rec_op *op)
-{
-    return (rec_kind_flags(op->kind) & REC_KF_P2P) != 0;
 }
 
 static uint64_t match_key(const struct rec_communicator *comm, uint64_t seq, int32_t src, int32_t dst)
@@ -40,7 +37,9 @@ static bool creating(const struct diag_op *op)
 /* Do two posted ops complete together? Wrong results are another matter. */
 static bool fits(const struct diag_op *a, const struct diag_op *b)
 {
-    if (is_p2p(&a->op))
+    if (rec_kind_flags(a->op.kind) & REC_KF_RMA)
+        return true;
+    if (rec_kind_flags(a->op.kind) & REC_KF_P2P)
         return diag_bytes(&a->op) == diag_bytes(&b->op);
     /* NCCL does not order creation and data ops among each other: diag_diverge judges these. But a
      * creation that has not returned still waits for whoever is elsewhere. */
@@ -59,16 +58,19 @@ static void join_match(struct diag *d, uint32_t index)
 {
     struct diag_op *op = &d->ops[index];
     unsigned flags = rec_kind_flags(op->op.kind);
-    if (!op->member || op->late || (op->op.flags & REC_OF_NO_SEQ) || !(flags & (REC_KF_SEQ | REC_KF_P2P)))
+    if (!op->member || op->late || (op->op.flags & REC_OF_NO_SEQ) ||
+        !(flags & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA)))
         return;
     int32_t src = -1, dst = -1;
-    if (flags & REC_KF_P2P) {
+    bool onesided = (flags & REC_KF_RMA) != 0;
+    if (diag_pairs(&op->op)) {
         int32_t self = (int32_t)op->member->comm_rank;
-        src = op->op.kind == REC_SEND ? self : op->op.peer;
-        dst = op->op.kind == REC_SEND ? op->op.peer : self;
+        src = diag_sends(&op->op) ? self : op->op.peer;
+        dst = diag_sends(&op->op) ? op->op.peer : self;
     }
     bool fresh;
-    uint32_t *at = diag_map_put(&d->match_ids, match_key(op->member->comm, op->op.seq, src, dst), &fresh);
+    uint32_t *at = diag_map_put(
+        &d->match_ids, match_key(op->member->comm, op->op.seq, onesided ? src + ONESIDED : src, dst), &fresh);
     if (!at || !DIAG_ROOM(d, matches, d->nmatches)) {
         d->oom = true;
         return;
@@ -79,6 +81,7 @@ static void join_match(struct diag *d, uint32_t index)
                                                         .seq = op->op.seq,
                                                         .src = src,
                                                         .dst = dst,
+                                                        .onesided = onesided,
                                                         .first_op = DIAG_NONE,
                                                         .failed_op = DIAG_NONE,
                                                         .compatible = true};
@@ -119,9 +122,11 @@ static void count_partners(struct diag *d, struct diag_match *m)
         if (m->posted != 1)
             return;
         const struct diag_op *op = &d->ops[m->first_op];
-        bool send = op->op.kind == REC_SEND;
+        bool send = diag_sends(&op->op);
+        if (send && m->onesided)
+            return; /* nobody need ever wait for it */
         struct rec_member *peer = diag_member_at(m->comm, send ? m->dst : m->src);
-        bool posted = peer && diag_pair_next(d, peer, send ? m->src : m->dst, !send) > m->seq;
+        bool posted = peer && diag_pair_next(d, peer, send ? m->src : m->dst, !send, m->onesided) > m->seq;
         if (!peer)
             m->unseen = 1;
         else if (!posted && d->procs[diag_index(d, peer->process)].cut)
@@ -270,7 +275,7 @@ static void build_units(struct diag *d, uint32_t proc, struct diag_map *queue_id
             }
             continue;
         }
-        if (!(flags & (REC_KF_COLL | REC_KF_P2P | REC_KF_CREATE)))
+        if (!(flags & (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE)))
             continue;
         uint32_t unit = *open != DIAG_NONE ? *open : new_unit(d, op);
         if (unit == DIAG_NONE)

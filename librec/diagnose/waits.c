@@ -33,17 +33,30 @@ static void add_partner(struct diag *d, struct partners *list, struct rec_member
         list->items[list->count++] = (struct diag_partner){proc, member, reason, op};
 }
 
-/* Its kernel went with it: for the others it is as if it had not come. */
-static bool died_inside(const struct diag_proc *proc)
+/*
+ * Its kernel went with it: for those who stayed it is as if it had not come. Who ended when all
+ * gave up has waited like them.
+ */
+static bool died_inside(const struct diag *d, const struct diag_match *m, const struct diag_op *op)
 {
-    return proc->early_dead || (proc->p->fate == REC_FATE_EXITED && !proc->ended_well);
+    const struct diag_proc *proc = &d->procs[op->proc];
+    if (proc->early_dead)
+        return true;
+    if (proc->p->fate != REC_FATE_EXITED || proc->ended_well)
+        return false;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        const struct diag_proc *other = &d->procs[d->ops[i].proc];
+        if (!d->ops[i].done && other->life_ns > proc->life_ns + other->patience_ns)
+            return true;
+    }
+    return false;
 }
 
 static void posted_partners(struct diag *d, const struct diag_match *m, struct partners *list)
 {
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
         const struct diag_op *op = &d->ops[i];
-        if (m->unfinished && !op->done && died_inside(&d->procs[op->proc]))
+        if (m->unfinished && !op->done && died_inside(d, m, op))
             add_partner(d, list, op->member, op->proc, DIAG_ABSENT, i);
         else if (!d->units[op->unit].launched)
             add_partner(d, list, op->member, op->proc, DIAG_UNLAUNCHED, i);
@@ -59,7 +72,7 @@ static void message_partners(struct diag *d, const struct diag_match *m, struct 
     posted_partners(d, m, list);
     if (!m->absent || m->first_op == DIAG_NONE)
         return;
-    bool send = d->ops[m->first_op].op.kind == REC_SEND;
+    bool send = diag_sends(&d->ops[m->first_op].op);
     struct rec_member *peer = diag_member_at(m->comm, send ? m->dst : m->src);
     if (peer)
         add_partner(d, list, peer, diag_index(d, peer->process), DIAG_ABSENT, DIAG_NONE);
@@ -113,6 +126,25 @@ size_t diag_partners(struct diag *d, const struct diag_wait *wait, struct diag_p
 
 /* ---- can it still end? ---- */
 
+/*
+ * The peer's group has a message of the awaited kind, but one that an earlier group of the waiter
+ * took: the two are not in the same exchange.
+ */
+static bool shifted(const struct diag *d, const struct diag_wait *wait, const struct diag_op *peer)
+{
+    const struct diag_match *awaited = &d->matches[wait->match];
+    uint32_t unit = d->ops[wait->op].unit;
+    for (uint32_t i = d->units[peer->unit].first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
+        const struct diag_match *m = d->ops[i].match != DIAG_NONE ? &d->matches[d->ops[i].match] : NULL;
+        if (!m || m->comm != awaited->comm || m->src != awaited->src || m->dst != awaited->dst)
+            continue;
+        for (uint32_t j = m->first_op; j != DIAG_NONE; j = d->ops[j].match_next)
+            if (d->ops[j].proc == d->ops[wait->op].proc && d->ops[j].unit != unit)
+                return true;
+    }
+    return false;
+}
+
 /* The peer posted other messages of the same exchange, as a group or on its way to later work. */
 static bool left_out(const struct diag *d, const struct diag_wait *wait, uint32_t peer_proc)
 {
@@ -125,11 +157,29 @@ static bool left_out(const struct diag *d, const struct diag_wait *wait, uint32_
         for (uint32_t j = m->first_op; j != DIAG_NONE; j = d->ops[j].match_next) {
             const struct diag_op *other = &d->ops[j];
             const struct diag_proc *peer = &d->procs[peer_proc];
-            if (j == i || other->proc != peer_proc || !d->units[other->unit].launched)
+            if (j == i || other->proc != peer_proc || !d->units[other->unit].launched || !m->compatible ||
+                shifted(d, wait, other))
                 continue;
             if (other->op.group || d->ops[peer->first + peer->count - 1].op.enter_ns > other->op.enter_ns)
                 return true;
         }
+    }
+    return false;
+}
+
+/* The peer stands at work that comes behind the wait on the waiter's stream. */
+static bool went_past(const struct diag *d, const struct diag_wait *wait, uint32_t peer_proc)
+{
+    const struct diag_op *waiter = &d->ops[wait->op];
+    const struct diag_proc *proc = &d->procs[waiter->proc];
+    for (uint32_t i = wait->op + 1; i < proc->first + proc->count; i++) {
+        const struct diag_op *later = &d->ops[i];
+        if (later->match == DIAG_NONE || later->active || later->op.stream != waiter->op.stream ||
+            d->matches[later->match].src >= 0)
+            continue;
+        for (uint32_t j = d->matches[later->match].first_op; j != DIAG_NONE; j = d->ops[j].match_next)
+            if (d->ops[j].proc == peer_proc && d->ops[j].active)
+                return true;
     }
     return false;
 }
@@ -172,7 +222,8 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
     const struct diag_proc *proc = &d->procs[partner->proc];
     if (partner->reason != DIAG_ABSENT)
         return DIAG_NEVER_NO;
-    if (wait->kind == DIAG_WAIT_P2P && left_out(d, wait, partner->proc))
+    if (wait->kind == DIAG_WAIT_P2P && (d->matches[wait->match].onesided ? went_past(d, wait, partner->proc)
+                                                                         : left_out(d, wait, partner->proc)))
         return DIAG_NEVER_LEFT_OUT;
     if (proc->early_dead && !proc->waits && mostly_for_the_dead(d, wait, proc))
         return DIAG_NEVER_DEAD;
@@ -213,7 +264,7 @@ static enum diag_wait_kind kind_of(const struct rec_op *op)
     unsigned flags = rec_kind_flags(op->kind);
     return flags & REC_KF_CREATE     ? DIAG_WAIT_CREATE
            : flags & REC_KF_TEARDOWN ? DIAG_WAIT_TEARDOWN
-           : flags & REC_KF_P2P      ? DIAG_WAIT_P2P
+           : diag_pairs(op)          ? DIAG_WAIT_P2P
                                      : DIAG_WAIT_COLL;
 }
 

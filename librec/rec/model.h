@@ -157,6 +157,7 @@ enum rec_op_flags {
  *   CommShrink        count = ranks excluded, peer = shrink flags
  *   CommGrow          count = new nranks, peer = new comm rank or -1
  *   GroupEnd          count = ops in the group
+ *   WaitSignal        count = signals waited for, peer = from whom (-1 = several peers)
  *   CommGetAsyncError count = the asynchronous error (recorded when it changes)
  *   MemAlloc, CommRegister, CommWindowRegister   count = bytes
  */

@@ -239,6 +239,15 @@ static void convert_open(struct job_snapshot *s, const struct open_call *calls, 
     }
 }
 
+/* Nobody in the process could say it: exec leaves no time for that. */
+static void note_exec(struct rec_live_end *end, uint64_t time_ns)
+{
+    if (LOAD(end->reason) != REC_END_NONE)
+        return;
+    atomic_store_explicit(&end->reason, REC_END_EXEC, memory_order_relaxed);
+    atomic_store_explicit(&end->time_ns, time_ns, memory_order_relaxed);
+}
+
 static enum rec_code fill(const struct rec_live *live, const char *path, struct job_snapshot *s,
                           struct rec_error *err)
 {
@@ -246,7 +255,10 @@ static enum rec_code fill(const struct rec_live *live, const char *path, struct 
     if (code != REC_OK)
         return code;
     const struct rec_live_header *h = s->copy.header;
-    s->alive = rec_live_process_alive(&s->copy);
+    enum rec_live_process process = rec_live_process(&s->copy);
+    s->alive = process == REC_LIVE_PROCESS_RUNS;
+    if (process == REC_LIVE_PROCESS_REPLACED)
+        note_exec(&s->copy.header->end, LOAD(s->copy.header->alive_ns));
     s->chunks = calloc((size_t)h->chunk_count + 1, sizeof(*s->chunks));
     s->open = calloc((size_t)h->thread_count + 1, sizeof(*s->open));
     struct open_call *calls = calloc((size_t)h->thread_count + 1, sizeof(*calls));

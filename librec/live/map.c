@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Far above anything the recorder makes; keeps all size arithmetic away from overflow. */
@@ -126,9 +127,8 @@ static bool read_text(const char *path, char *buffer, size_t size)
     return true;
 }
 
-bool rec_live_process_alive(const struct rec_live *live)
+static bool runs(const struct rec_live_header *header)
 {
-    const struct rec_live_header *header = live->header;
     char text[1024];
     if (!read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text)))
         return false;
@@ -154,4 +154,52 @@ bool rec_live_process_alive(const struct rec_live *live)
             field++;
     }
     return field && strtoull(field, NULL, 10) == header->start_ticks;
+}
+
+/* Two names that a region may have; not found, or not to be seen, is no answer. */
+static bool is_unmapped(const struct rec_live_header *header)
+{
+    char path[64], plain[64], long_name[96];
+    snprintf(path, sizeof(path), "/proc/%d/maps", header->pid);
+    snprintf(plain, sizeof(plain), "/%d-%llu.live", header->pid, (unsigned long long)header->start_ticks);
+    snprintf(long_name, sizeof(long_name), "/%d-%llu-%016llx.live", header->pid,
+             (unsigned long long)header->start_ticks, (unsigned long long)header->proc_uid);
+    FILE *maps = fopen(path, "re");
+    if (!maps)
+        return false;
+    char *line = NULL;
+    size_t room = 0;
+    bool any = false, found = false;
+    while (!found && getline(&line, &room, maps) > 0) {
+        any = true;
+        found = strstr(line, plain) || strstr(line, long_name);
+    }
+    free(line);
+    fclose(maps);
+    return any && !found;
+}
+
+/* The drain thread shows life four times a second; only who has not for long is looked at closely. */
+#define SILENT_NS UINT64_C(3000000000)
+
+static bool is_silent(const struct rec_live_header *header)
+{
+    struct timespec now;
+    uint64_t alive = atomic_load_explicit(&header->alive_ns, memory_order_relaxed);
+    clock_gettime(CLOCK_REALTIME, &now);
+    return alive != 0 &&
+           (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec > alive + SILENT_NS;
+}
+
+enum rec_live_process rec_live_process(const struct rec_live *live)
+{
+    if (!runs(live->header))
+        return REC_LIVE_PROCESS_GONE;
+    return is_silent(live->header) && is_unmapped(live->header) ? REC_LIVE_PROCESS_REPLACED
+                                                                : REC_LIVE_PROCESS_RUNS;
+}
+
+bool rec_live_process_alive(const struct rec_live *live)
+{
+    return rec_live_process(live) == REC_LIVE_PROCESS_RUNS;
 }

@@ -307,7 +307,15 @@ void rec_live_to_op(const struct rec_live *live, const struct rec_clock *clock, 
 /* What the GPU has done on a stream of the table; all zero when it has no marks. */
 void rec_live_gpu(const struct rec_live *live, uint32_t stream, struct rec_gpu *gpu);
 
-/* Is the process that wrote this region still running here? Compares boot id, pid and start time. */
+/*
+ * What has become of the process that wrote this region: compares boot id, pid and start time.
+ * A process that runs another program since (exec) keeps all three; its recorder shows no life
+ * any more and the region is not mapped.
+ */
+enum rec_live_process { REC_LIVE_PROCESS_GONE, REC_LIVE_PROCESS_RUNS, REC_LIVE_PROCESS_REPLACED };
+enum rec_live_process rec_live_process(const struct rec_live *live);
+
+/* Does it still run here, and the recorder in it? */
 bool rec_live_process_alive(const struct rec_live *live);
 
 #pragma GCC visibility pop

@@ -214,6 +214,16 @@ static int descriptors(int unused)
     return counts[0] == counts[1] ? 0 : 1;
 }
 
+/* Runs another program in its place, as wrappers and supervisors do. */
+static int becomes(int unused)
+{
+    (void)unused;
+    calls(make_comm(0), 10);
+    usleep(600000);
+    execl("/bin/sleep", "sleep", "60", (char *)NULL);
+    return 1;
+}
+
 static void own_handler(int number)
 {
     (void)number;
@@ -385,6 +395,7 @@ int main(int argc, char **argv)
         {"churn", churn},
         {"forks", forks},
         {"descriptors", descriptors},
+        {"becomes", becomes},
         {"count-descriptors", count_descriptors},
         {"fault", fault},
         {"handled-fault", handled_fault},

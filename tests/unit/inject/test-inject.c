@@ -605,6 +605,65 @@ static void a_kill_inside_a_call_shows_the_call(void **state)
     rec_live_unmap(&live);
 }
 
+/* Same pid, same start time, another program: the region tells that its recorder is gone. */
+static void a_program_that_becomes_another_is_told_apart(void **state)
+{
+    (void)state;
+    char directory[128], path[256];
+    struct rec_live live;
+    pid_t child = fork();
+    if (child == 0) {
+        child_environment(NULL);
+        execl(client, client, "becomes", (char *)NULL);
+        _exit(127);
+    }
+    usleep(400000);
+    snprintf(directory, sizeof(directory), "%s/frec-%u", live_dir, (unsigned)geteuid());
+    uint32_t count = count_files(directory, ".live", path, sizeof(path));
+    enum rec_code mapped = rec_live_map(path, false, &live, NULL);
+    enum rec_live_process before = REC_LIVE_PROCESS_GONE, after = before;
+    if (mapped == REC_OK) {
+        before = rec_live_process(&live);
+        for (int i = 0; i < 100 && (after = rec_live_process(&live)) == REC_LIVE_PROCESS_RUNS; i++)
+            usleep(100000);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    assert_int_equal(count, 1);
+    assert_int_equal(mapped, REC_OK);
+    assert_int_equal(before, REC_LIVE_PROCESS_RUNS);
+    assert_int_equal(after, REC_LIVE_PROCESS_REPLACED);
+    assert_int_equal(rec_live_process(&live), REC_LIVE_PROCESS_GONE);
+    rec_live_unmap(&live);
+}
+
+static void a_stopped_program_still_runs(void **state)
+{
+    (void)state;
+    char directory[128], path[256];
+    struct rec_live live;
+    pid_t child = fork();
+    if (child == 0) {
+        child_environment(NULL);
+        execl(client, client, "idle", "60", (char *)NULL);
+        _exit(127);
+    }
+    usleep(400000);
+    kill(child, SIGSTOP);
+    snprintf(directory, sizeof(directory), "%s/frec-%u", live_dir, (unsigned)geteuid());
+    uint32_t count = count_files(directory, ".live", path, sizeof(path));
+    enum rec_code mapped = rec_live_map(path, true, &live, NULL);
+    if (mapped == REC_OK) /* as if it had stood still for an hour */
+        atomic_fetch_sub(&live.header->alive_ns, UINT64_C(3600000000000));
+    enum rec_live_process state_then = mapped == REC_OK ? rec_live_process(&live) : REC_LIVE_PROCESS_GONE;
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    assert_int_equal(count, 1);
+    assert_int_equal(mapped, REC_OK);
+    assert_int_equal(state_then, REC_LIVE_PROCESS_RUNS);
+    rec_live_unmap(&live);
+}
+
 static void unusable_directories_do_no_harm(void **state)
 {
     (void)state;
@@ -760,6 +819,8 @@ int main(int argc, char **argv)
         TEST(idleness_is_reported_once_with_stacks),
         TEST(a_call_that_does_not_return_is_reported_once),
         TEST(a_kill_inside_a_call_shows_the_call),
+        TEST(a_program_that_becomes_another_is_told_apart),
+        TEST(a_stopped_program_still_runs),
         TEST(unusable_directories_do_no_harm),
         TEST(old_regions_are_cleared_away),
         TEST(little_memory_is_left_to_others),

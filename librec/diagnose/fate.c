@@ -58,7 +58,7 @@ static bool cut_off(const struct diag_proc *proc, const struct crowd *crowd)
     if (proc->p->unwritten)
         return true;
     return proc->p->end.reason == REC_END_NONE && proc->p->fate != REC_FATE_ALIVE &&
-           unreliable_end(proc->p) && most_beyond(crowd->lives, crowd->nlives, proc->life_ns + MARGIN_LIVE);
+           unreliable_end(proc->p) && crowd->lives[crowd->nlives - 1] > proc->life_ns + MARGIN_LIVE;
 }
 
 static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
@@ -218,7 +218,8 @@ static void say_failure(struct diag_text *t, const struct diag *d, const struct 
 /* Is there a cause that came before this failure, or one that this failure explains? */
 static uint64_t earlier_cause(const struct diag *d, const struct diag_op *op, bool *explained)
 {
-    uint64_t onset = failure_ns(op);
+    const uint64_t onset_of_failure = failure_ns(op);
+    uint64_t onset = onset_of_failure;
     int32_t rank = d->procs[op->proc].p->rank;
     *explained = false;
     for (size_t i = 0; i < d->nfindings; i++) {
@@ -226,7 +227,12 @@ static uint64_t earlier_cause(const struct diag *d, const struct diag_op *op, bo
             continue;
         bool same = d->findings[i].nculprits == 1 && d->findings[i].culprits[0] == rank;
         bool left = d->findings[i].type == REC_VERDICT_RANK_NOT_JOINED;
-        *explained = *explained || (same && left);
+        /* Kernels that do not end on a communicator that fails at once hang because of that;
+         * an error that comes after a long wait is what the wait led to. */
+        bool kernel = d->findings[i].type == REC_VERDICT_STUCK_IN_KERNEL && op->member &&
+                      d->findings[i].comm == op->member->comm &&
+                      onset_of_failure < d->onsets[i] + d->procs[op->proc].patience_ns;
+        *explained = *explained || (same && left) || kernel;
         if (d->onsets[i] < onset)
             onset = d->onsets[i];
     }

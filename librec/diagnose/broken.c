@@ -131,8 +131,10 @@ static void blame_reached(struct diag *d, struct rec_finding *f, const struct di
         int32_t rank = d->procs[op->proc].p->rank;
         bool captured = (op->op.flags & REC_OF_CAPTURED) != 0, not_yet = diag_not_reached(d, op);
         if (m->captured ? n.captured * 2 == n.all || captured == (n.captured * 2 < n.all)
-                        : not_yet && n.not_yet < n.all)
+                        : not_yet && n.not_yet < n.all && !d->procs[op->proc].gap_ns)
             diag_blame(d, f, DIAG_CULPRIT, rank);
+        else if (!m->captured && not_yet && n.not_yet < n.all)
+            diag_blame(d, f, DIAG_SUSPECT, rank);
         else if (!m->captured && n.not_yet == 0 && n.left > 0 && op->op.state != REC_STATE_COMPLETED)
             diag_blame(d, f, DIAG_SUSPECT, rank);
         if (f->nevidence < 8)
@@ -158,6 +160,11 @@ static void say_reached(struct classify *c, struct diag_text *t, const struct re
         diag_say_ranks(t, f->culprits, f->nculprits);
         diag_printf(t, " enqueued it, but other work in front of it keeps the GPU from reaching it, while ");
         classify_say_wait(c, t, wait);
+    } else if (n.not_yet && n.not_yet < n.all) {
+        classify_say_wait(c, t, wait);
+        diag_printf(t, "; the GPU of ");
+        diag_say_ranks(t, f->suspects, f->nsuspects);
+        diag_printf(t, " has not reached it, and what is in front of it there was not recorded");
     } else if (n.not_yet) {
         classify_say_wait(c, t, wait);
         diag_printf(t, "; no GPU has reached it: work in front of it that was not recorded, as in a replayed "

@@ -60,7 +60,7 @@ static bool lane_departed(struct diag *d, const struct lanes *lanes, const struc
     for (uint32_t j = 0; j < lane->nmembers && j < 4; j++) {
         uint32_t proc = diag_index(d, lanes->members[lane->first_member + j]->process);
         struct diag_departure found;
-        if (diag_departed(d, proc, &found) != (want != 0))
+        if (d->procs[proc].gap_ns || diag_departed(d, proc, &found) != (want != 0))
             return false;
         if (want)
             *departure = found;

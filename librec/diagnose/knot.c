@@ -75,19 +75,26 @@ static bool waits_for_one(struct diag *d, uint32_t proc, const struct diag_partn
     return false;
 }
 
+/* Does one process alone wait for one other there? */
+static bool between_two(const struct diag *d, const struct diag_wait *wait)
+{
+    if (wait->kind == DIAG_WAIT_P2P)
+        return true;
+    const struct diag_match *m = wait->match != DIAG_NONE ? &d->matches[wait->match] : NULL;
+    return m && m->posted + m->assumed == 1 && m->absent == 1 && !m->unseen;
+}
+
 /*
- * One that is absent because it waits for a message of one that came: either may have left out
- * its part, so this is a circle of two and no exception.
+ * One that is absent because it waits for one of those that came: either may have left out its
+ * part, so this is a circle of two and no exception.
  */
 static bool one_against_one(const struct diag *d, const struct diag_partner *absent, size_t count)
 {
     if (count != 1)
         return false;
-    for (uint32_t e = d->edge_start[absent->proc]; e < d->edge_start[absent->proc + 1]; e++) {
-        const struct diag_wait *other = &d->waits[d->edges[e].to - d->nprocs];
-        if (other->kind != DIAG_WAIT_P2P)
+    for (uint32_t e = d->edge_start[absent->proc]; e < d->edge_start[absent->proc + 1]; e++)
+        if (!between_two(d, &d->waits[d->edges[e].to - d->nprocs]))
             return false;
-    }
     return true;
 }
 

@@ -2,6 +2,7 @@
 #include "inject.h"
 #include "rec/callsite.h"
 #include "rec-version.h"
+#include "secrets.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -248,13 +249,15 @@ static void put_exe(struct json *json)
 
 static void put_cmdline(struct json *json)
 {
-    char text[2048];
+    char text[2048], shown[2 * sizeof(text)];
+    bool expected = false;
     size_t length = read_file("/proc/self/cmdline", text, sizeof(text));
     put_key(json, "cmdline");
     put(json, "[");
     for (size_t at = 0; at < length; at += strlen(text + at) + 1) {
         put(json, "%s", at ? "," : "");
-        put_string(json, text + at);
+        secrets_hide(text + at, &expected, shown, sizeof(shown));
+        put_string(json, shown);
     }
     put(json, "]");
 }

@@ -269,6 +269,17 @@ static void a_run_leaves_one_closed_trace(void **state)
     assert_int_equal(count_live(), 0);
 }
 
+static void secrets_of_the_command_line_stay_out(void **state)
+{
+    (void)state;
+    const char *const arguments[] = {client, "ops", "10", "--hf-token", "tok-one", "KEY_PASSWORD=tok-two",
+                                     NULL};
+    assert_exit(run_program(NULL, arguments), 0);
+    struct trace *trace = only_trace();
+    assert_non_null(strstr(trace->meta, "\"ops\",\"10\",\"--hf-token\",\"***\",\"KEY_PASSWORD=***\"]"));
+    shell("! grep -rq tok- %s", base);
+}
+
 static void every_function_of_the_table_is_recorded(void **state)
 {
     (void)state;
@@ -796,6 +807,7 @@ int main(int argc, char **argv)
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_run_leaves_one_closed_trace),
+        TEST(secrets_of_the_command_line_stay_out),
         TEST(every_function_of_the_table_is_recorded),
         TEST(inert_without_nccl_calls),
         TEST(disabled_is_disabled),

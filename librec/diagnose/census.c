@@ -113,7 +113,7 @@ static bool find_twins(struct rec_census *census)
     return ok;
 }
 
-static bool add_note(struct rec_census *census, struct diag_text *t)
+bool diag_census_note(struct rec_census *census, struct diag_text *t)
 {
     char **grown = t->oom || !t->data ? NULL : realloc(census->notes, (census->nnotes + 1) * sizeof *grown);
     if (grown) {
@@ -176,7 +176,7 @@ static bool note_twins(struct rec_census *census, const struct rec_comm_census *
         diag_printf(&t, ": %s", names.data ? names.data : "");
         if (count > NAMED_MAX)
             diag_printf(&t, " and %" PRIu32 " more", count - NAMED_MAX);
-        ok = add_note(census, &t);
+        ok = diag_census_note(census, &t);
     }
     free(names.data);
     return ok;
@@ -225,7 +225,7 @@ static bool note_differences(struct rec_census *census)
                     ", rank %d after it; on streams of their own that works only as long as the GPU has room "
                     "for both",
                     (int)x->b_first->rank);
-        ok = add_note(census, &t);
+        ok = diag_census_note(census, &t);
     }
     return ok;
 }

@@ -153,13 +153,17 @@ void diag_clock_note(struct diag *d, uint32_t proc, const struct rec_communicato
         note_call(d, d->procs[proc].host, diag_key(comm->index, op->seq, 83), op->enter_ns, op->exit_ns);
 }
 
-/* Collectives whose end was seen; those that have a root need not end together. */
+/*
+ * Collectives whose end was seen; those that have a root need not end together. What stream marks
+ * tell is too coarse: the time at which somebody looked.
+ */
 static void note_collectives(struct diag *d)
 {
     for (size_t i = 0; i < d->nops && !d->oom; i++) {
         const struct diag_op *op = &d->ops[i];
         unsigned flags = rec_kind_flags(op->op.kind);
-        if (op->member && (flags & REC_KF_COLL) && !(flags & REC_KF_ROOT) && op->op.gpu_end_ns)
+        if (op->member && (flags & REC_KF_COLL) && !(flags & REC_KF_ROOT) && op->op.gpu_end_ns &&
+            !op->op.launch)
             note_call(d, d->procs[op->proc].host, diag_key(op->member->comm->index, op->op.seq, 83),
                       op->op.enter_ns, op->op.gpu_end_ns);
     }

@@ -315,6 +315,8 @@ bool diag_census_rows(const struct rec_job *job, struct rec_census *census);
 void diag_census_fill(const struct diag *d, struct rec_census *census);
 /* Fills differences from the window, after diag_simulate. */
 void diag_order(struct diag *d, struct rec_census *census);
+/* Adds a note and takes the text; false without memory. */
+bool diag_census_note(struct rec_census *census, struct diag_text *text);
 /* Sorts the rows and writes the notes; false without memory. */
 bool diag_census_finish(struct rec_census *census);
 void diag_census_free(struct rec_census *census); /* NULL is fine */
@@ -444,6 +446,11 @@ void diag_classify(struct diag *d);
 
 /* Advice about ranks that slow the others down. */
 void diag_stragglers(struct diag *d);
+
+/* ---- slow.c ---- */
+
+/* Notes collectives that took long although nobody was late. */
+void diag_slow(struct diag *d, struct rec_census *census);
 
 /* ---- finding.c ---- */
 

@@ -16,11 +16,14 @@
 #define EXCESS_MEAN  (NS_PER_S / 2000)
 #define EXCESS_TIMES 4 /* as much as the median rank */
 #define RANKS_MAX    3
+#define LEAD_MIN     (NS_PER_S / 10000)
 
 struct score {
     uint32_t proc;
     uint32_t matches;
     uint64_t excess_ns;
+    uint32_t last; /* how often it came last, by more than LEAD_MIN, and by how much in all */
+    uint64_t lead_ns;
 };
 
 static bool usable(const struct diag *d, const struct diag_match *m)
@@ -82,6 +85,26 @@ static void score_match(const struct diag *d, const struct diag_match *m, const 
     }
 }
 
+/* Who came last, and how long after the one before. */
+static void score_last(const struct diag *d, const struct diag_match *m, struct score *scores)
+{
+    const struct diag_op *last = NULL;
+    uint64_t before = 0;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        const struct diag_op *op = &d->ops[i];
+        if (!last || op->op.enter_ns > last->op.enter_ns) {
+            before = last ? last->op.enter_ns : 0;
+            last = op;
+        } else if (op->op.enter_ns > before) {
+            before = op->op.enter_ns;
+        }
+    }
+    if (!last || !before || last->op.enter_ns - before < LEAD_MIN)
+        return;
+    scores[last->proc].last++;
+    scores[last->proc].lead_ns += last->op.enter_ns - before;
+}
+
 static int by_excess(const void *a, const void *b)
 {
     const struct score *x = a, *y = b;
@@ -122,6 +145,10 @@ static void advise(struct diag *d, const struct score *score, uint64_t span)
                 " longer than its peers before a collective, on average over %u: %u %% of its time, in which "
                 "others wait for it",
                 score->matches, (unsigned)(score->excess_ns * 100 / span));
+    if (score->last) {
+        diag_printf(&t, "; it came last %u times, on average by ", score->last);
+        diag_say_seconds(&t, score->lead_ns / score->last);
+    }
     diag_summary(d, f, &t);
 }
 
@@ -139,8 +166,10 @@ void diag_stragglers(struct diag *d)
         for (uint32_t i = 0; i < d->nprocs; i++)
             scores[i].proc = i;
         for (size_t i = 0; i < d->nmatches; i++)
-            if (usable(d, &d->matches[i]))
+            if (usable(d, &d->matches[i])) {
                 score_match(d, &d->matches[i], own, sorted, scores);
+                score_last(d, &d->matches[i], scores);
+            }
         qsort(scores, d->nprocs, sizeof *scores, by_excess);
         uint64_t median = d->nprocs ? scores[d->nprocs / 2].excess_ns : 0;
         for (size_t i = 0; i < RANKS_MAX && i < d->nprocs; i++)

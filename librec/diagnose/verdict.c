@@ -325,6 +325,7 @@ static enum rec_code analyze(const struct rec_job *job, const struct rec_analyze
         diag_census_fill(&d, census);
         if (last) {
             diag_order(&d, census);
+            diag_slow(&d, census);
             diag_clock_census(&d, census);
         }
     }

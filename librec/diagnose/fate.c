@@ -110,7 +110,7 @@ static void judge_clock(struct diag *d, struct crowd *crowd, struct crowd *all, 
             continue;
         uint64_t typical = crowd->lives[(crowd->nlives - 1) / 2];
         proc->silence_ns = typical > proc->life_ns ? typical - proc->life_ns : 0;
-        proc->cut = cut_off(proc, crowd);
+        proc->cut = cut_off(proc, crowd) || cut_off(proc, all);
         proc->early_dead = died_early(proc, crowd) || (crowd->nlives < d->nprocs && died_early(proc, all));
     }
 }

@@ -62,6 +62,8 @@ struct content {
     uint32_t loss_thread;
     uint32_t comms, last_comm_state, threads, open;
     uint64_t frontier;
+    uint32_t gpus; /* progress records */
+    struct rec_gpu gpu;
     bool in_order;
 };
 
@@ -101,6 +103,10 @@ static struct content read_back(struct fixture *f)
         case REC_EV_FRONTIER:
             content.frontier = event.u.frontier.next_seq;
             break;
+        case REC_EV_GPU:
+            content.gpus++;
+            content.gpu = event.u.gpu;
+            break;
         default:
             break;
         }
@@ -129,6 +135,33 @@ static void everything_arrives_once(void **state)
     assert_int_equal(content.lost, 0);
     assert_int_equal(content.comms, 1);
     assert_int_equal(content.threads, 2);
+}
+
+static void progress_is_told_when_there_is_some(void **state)
+{
+    struct fixture *f = *state;
+    struct rec_live_mark *mark = &f->live.marks[3];
+    step(f, false);
+    atomic_store(&f->live.streams[3].used, 1);
+    atomic_store(&f->live.header->gpu, REC_LIVE_GPU_MARKS);
+    step(f, false);
+    atomic_store(&mark->start, 7);
+    atomic_store(&mark->end, 6);
+    step(f, false);
+    step(f, false);
+    atomic_store(&mark->end, 7);
+    atomic_store(&mark->dropped, 8);
+    f->live.header->gpu_error = 700;
+    atomic_store(&f->live.header->gpu, REC_LIVE_GPU_FAILED);
+    step(f, false);
+    step(f, true);
+    struct content content = read_back(f);
+    assert_int_equal(content.gpus, 2);
+    assert_int_equal(content.gpu.stream, 3);
+    assert_int_equal(content.gpu.started, 7);
+    assert_int_equal(content.gpu.ended, 7);
+    assert_int_equal(content.gpu.dropped, 8);
+    assert_int_equal(content.gpu.error, 700);
 }
 
 static void drained_follows_the_flush_and_full_chunks_become_free(void **state)
@@ -344,6 +377,7 @@ int main(void)
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(everything_arrives_once),
+        TEST(progress_is_told_when_there_is_some),
         TEST(drained_follows_the_flush_and_full_chunks_become_free),
         TEST(a_full_ring_counts_the_exact_gap),
         TEST(losses_at_the_end_are_told_by_the_final_step),

@@ -271,6 +271,70 @@ static void tells_the_living_from_the_dead(void **state)
     free(memory);
 }
 
+/* A slot holds the low bits of its launch's number; the last number given makes it whole. */
+static void launch_numbers_are_whole_again(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t launched;
+        uint16_t low;
+        uint64_t whole;
+    } cases[] = {{1, 1, 1},
+                 {70000, 70000 & 0xffff, 70000},
+                 {65537, 0xffff, 65535},
+                 {65537, 1, 65537},
+                 {200000, 0, 0},
+                 {3, 9, 0}, /* a number that was never given */
+                 {131073, 2, 65538}};
+    struct rec_live live;
+    void *memory = make_region(&small_region, &live);
+    struct rec_clock clock = {0};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rec_slot slot = {.stream = 2, .launch = cases[i].low, .kind = REC_ALL_REDUCE};
+        struct rec_op op;
+        atomic_store(&live.marks[2].launched, cases[i].launched);
+        rec_live_to_op(&live, &clock, 1, &slot, &op);
+        assert_int_equal(op.launch, cases[i].whole);
+    }
+    free(memory);
+}
+
+static void marks_raise_states(void **state)
+{
+    (void)state;
+    static const struct {
+        enum rec_state before;
+        uint64_t launch;
+        enum rec_state after;
+    } cases[] = {
+        {REC_STATE_ENQUEUED, 5, REC_STATE_COMPLETED},      {REC_STATE_ENQUEUED, 6, REC_STATE_GPU_STARTED},
+        {REC_STATE_ENQUEUED, 7, REC_STATE_ENQUEUED},       {REC_STATE_ENQUEUED, 0, REC_STATE_ENQUEUED},
+        {REC_STATE_IN_CALL, 5, REC_STATE_COMPLETED},       {REC_STATE_IN_CALL, 6, REC_STATE_IN_CALL},
+        {REC_STATE_UNKNOWN, 5, REC_STATE_COMPLETED},       {REC_STATE_FAILED, 5, REC_STATE_FAILED},
+        {REC_STATE_GPU_STARTED, 7, REC_STATE_GPU_STARTED}, /* known otherwise: never lowered */
+    };
+    struct rec_live live;
+    void *memory = make_region(&small_region, &live);
+    struct rec_gpu gpu;
+    atomic_store(&live.marks[1].start, 6);
+    atomic_store(&live.marks[1].end, 5);
+    rec_live_gpu(&live, 1, &gpu);
+    assert_int_equal(gpu.started, 6);
+    assert_int_equal(gpu.ended, 5);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rec_op op = {.state = (uint8_t)cases[i].before, .launch = cases[i].launch, .stream = 1};
+        rec_op_gpu(&op, &gpu);
+        assert_int_equal(op.state, cases[i].after);
+    }
+    gpu.dropped = 5;
+    struct rec_op op = {.state = REC_STATE_ENQUEUED, .launch = 5};
+    rec_op_gpu(&op, &gpu);
+    assert_int_equal(op.state, REC_STATE_ENQUEUED);
+    rec_live_gpu(&live, UINT32_MAX, &gpu); /* no such stream */
+    assert_int_equal(gpu.started, 0);
+    free(memory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +346,8 @@ int main(void)
         cmocka_unit_test(open_op_is_never_torn),
         cmocka_unit_test(clock_interpolates),
         cmocka_unit_test(states_are_never_guessed_upwards),
+        cmocka_unit_test(launch_numbers_are_whole_again),
+        cmocka_unit_test(marks_raise_states),
         cmocka_unit_test(tells_the_living_from_the_dead),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

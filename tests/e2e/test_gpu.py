@@ -133,6 +133,7 @@ sync stream=1
         both_ways(recording, check)
 
 
+@pytest.mark.sanitize
 def test_nonblocking():
     script = "init world blocking=0\nsleep 300\nwatch world 3000\n" \
              "repeat 4 { allreduce world 256 f32 sum; sleep 200; watch world 3000 }\nsync\n"
@@ -142,6 +143,7 @@ def test_nonblocking():
         assert states(recording, 0) == ["completed"] * 4
 
 
+@pytest.mark.sanitize
 def test_threads_with_streams():
     script = "init a\ninit b\nthread { repeat 20 { allreduce a 64 f32 sum } ; sync }\n" \
              "thread { repeat 20 { allreduce b 64 f32 sum } ; sync }\njoin\n"
@@ -151,6 +153,7 @@ def test_threads_with_streams():
         assert states(recording, 1) == ["completed"] * 40
 
 
+@pytest.mark.sanitize
 def test_captures_get_no_marks():
     """Even when a capture comes first, and the marks are set up for another stream meanwhile."""
     script = """

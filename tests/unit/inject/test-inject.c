@@ -1,7 +1,7 @@
 /*
  * The recorder as a user meets it: preloaded into programs, judged by what they do and by the
  * traces they leave. Arguments: the recorder, client.c and opener.c as programs,
- * the stub NCCL and an older one, and the sanitizer of the build ("none"): its runtime cannot be
+ * the stub NCCL, an older one and another one, and the sanitizer of the build ("none"): its runtime cannot be
  * preloaded into other programs, owns signals and memory, and does not survive a fork.
  */
 #include <setjmp.h>
@@ -26,7 +26,7 @@
 #include "rec/live.h"
 #include "rec/reader.h"
 
-static const char *recorder, *client, *opener, *nccl, *old_nccl;
+static const char *recorder, *client, *opener, *nccl, *old_nccl, *other_nccl;
 static char base[64], traces[96], live_dir[96];
 static char output[65536];
 
@@ -123,7 +123,7 @@ static void assert_killed(int status, int want)
 /* ---- traces ---------------------------------------------------------------------------------- */
 
 struct trace {
-    uint64_t ops, kinds[256], lost, checked_gaps;
+    uint64_t ops, kinds[256], lost, checked_gaps, in_progress;
     uint32_t comms, threads, stalls, stall_frames;
     uint32_t end, end_frames;
     int32_t end_status, end_signal;
@@ -184,6 +184,7 @@ static void take_event(struct trace *trace, const struct rec_event *event, uint6
     case REC_EV_OP:
         trace->ops++;
         trace->kinds[event->u.op.kind]++;
+        trace->in_progress += event->u.op.result == 7;
         if (event->u.op.thread < 4096) {
             trace->checked_gaps += event->u.op.ordinal != next[event->u.op.thread];
             next[event->u.op.thread] = event->u.op.ordinal + 1;
@@ -531,6 +532,29 @@ static void libraries_opened_by_the_program_are_recorded(void **state)
     assert_int_equal(trace->kinds[REC_COMM_INIT_RANK], 2);
 }
 
+/* Several threads begin at once, each with communicators of both libraries: each call comes to its own. */
+static void two_libraries_are_kept_apart(void **state)
+{
+    (void)state;
+    const char *const arguments[] = {opener, "threads", nccl, other_nccl, NULL};
+    assert_exit(run_program(NULL, arguments), 0);
+    struct trace *trace = only_trace();
+    assert_int_equal(trace->kinds[REC_COMM_INIT_RANK], 16);
+    assert_int_equal(trace->kinds[REC_ALL_REDUCE], 1600);
+    assert_int_equal(trace->in_progress, 800);
+    assert_int_equal(trace->lost, 0);
+    assert_int_equal(trace->checked_gaps, 0);
+}
+
+static void a_library_opened_after_fork_is_recorded(void **state)
+{
+    (void)state;
+    const char *const arguments[] = {opener, "fork", nccl, NULL};
+    assert_exit(run_program(NULL, arguments), 0);
+    assert_int_equal(count_traces(), 2);
+    assert_int_equal(count_live(), 0);
+}
+
 static void ctypes_is_recorded(void **state)
 {
     (void)state;
@@ -797,10 +821,10 @@ static void memory_stays_below_sixteen_mebibytes(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 7)
+    if (argc != 8)
         return 2;
-    const char **const paths[] = {&recorder, &client, &opener, &nccl, &old_nccl};
-    for (int i = 0; i < 5; i++)
+    const char **const paths[] = {&recorder, &client, &opener, &nccl, &old_nccl, &other_nccl};
+    for (int i = 0; i < 6; i++)
         if (!(*paths[i] = realpath(argv[i + 1], NULL)))
             return 2;
     unsetenv("LD_LIBRARY_PATH");
@@ -826,6 +850,8 @@ int main(int argc, char **argv)
         TEST(sigkill_leaves_the_region),
         TEST(a_missing_function_fails_cleanly),
         TEST(libraries_opened_by_the_program_are_recorded),
+        TEST(two_libraries_are_kept_apart),
+        TEST(a_library_opened_after_fork_is_recorded),
         TEST(ctypes_is_recorded),
         TEST(errno_comes_through),
         TEST(idleness_is_reported_once_with_stacks),
@@ -850,7 +876,7 @@ int main(int argc, char **argv)
         TEST(idleness_is_reported_once_with_stacks),
         TEST(unusable_directories_do_no_harm),
     };
-    if (strcmp(argv[6], "none") == 0)
+    if (strcmp(argv[7], "none") == 0)
         return cmocka_run_group_tests(tests, NULL, NULL);
     return cmocka_run_group_tests(sanitized, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTEXT     6  /* ops that predict the next */
+#define CONTEXT     6  /* runs of equal ops, with their lengths, that predict the next op */
 #define SEEN_MIN    4  /* how often they must have been followed by the same op */
 #define RECENT      96 /* an older departure has nothing to do with how it ended */
 #define THREADS_MAX 8
@@ -33,8 +33,12 @@ struct history {
 
 struct recent {
     uint32_t thread;
-    uint64_t tokens[CONTEXT];
-    uint32_t filled;
+    struct {
+        uint64_t token;
+        uint32_t length;
+    } runs[CONTEXT]; /* the last one still grows */
+    uint32_t filled; /* ops */
+    uint32_t nruns;
 };
 
 static uint64_t token_of(const struct diag_op *op)
@@ -45,23 +49,29 @@ static uint64_t token_of(const struct diag_op *op)
     return diag_key(op->sig, place, side);
 }
 
+/*
+ * Lengths count: a step is often the same op eight times and then another one. What comes after
+ * the first run of all is not known, for its beginning may lie before the window.
+ */
 static uint64_t context_of(const struct recent *recent)
 {
     uint64_t h = 91;
-    bool varied = false;
-    for (uint32_t i = 0; i < CONTEXT; i++) {
-        h = rec_mix64(h ^ recent->tokens[i]) + i;
-        varied = varied || recent->tokens[i] != recent->tokens[0];
-    }
-    /* A run of equal ops does not tell when it ends. */
-    return varied && recent->filled >= CONTEXT ? h | 1 : 0;
+    for (uint32_t i = 0; i < CONTEXT; i++)
+        h = rec_mix64(rec_mix64(h ^ recent->runs[i].token) + recent->runs[i].length);
+    return recent->nruns > 1 && recent->filled >= CONTEXT ? h | 1 : 0;
 }
 
 static void push(struct recent *recent, uint64_t token)
 {
-    memmove(recent->tokens, recent->tokens + 1, (CONTEXT - 1) * sizeof token);
-    recent->tokens[CONTEXT - 1] = token;
     recent->filled++;
+    if (recent->nruns && recent->runs[CONTEXT - 1].token == token) {
+        recent->runs[CONTEXT - 1].length++;
+        return;
+    }
+    memmove(recent->runs, recent->runs + 1, (CONTEXT - 1) * sizeof recent->runs[0]);
+    recent->runs[CONTEXT - 1].token = token;
+    recent->runs[CONTEXT - 1].length = 1;
+    recent->nruns++;
 }
 
 /* One op with another argument: the same call on the same communicator and peer. */

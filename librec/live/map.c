@@ -156,14 +156,17 @@ static bool runs(const struct rec_live_header *header)
     return field && strtoull(field, NULL, 10) == header->start_ticks;
 }
 
-/* Two names that a region may have; not found, or not to be seen, is no answer. */
+/* The region is known by the name that its metadata tells. Not to be seen is no answer. */
 static bool is_unmapped(const struct rec_live_header *header)
 {
-    char path[64], plain[64], long_name[96];
+    char path[64], name[96];
     snprintf(path, sizeof(path), "/proc/%d/maps", header->pid);
-    snprintf(plain, sizeof(plain), "/%d-%llu.live", header->pid, (unsigned long long)header->start_ticks);
-    snprintf(long_name, sizeof(long_name), "/%d-%llu-%016llx.live", header->pid,
-             (unsigned long long)header->start_ticks, (unsigned long long)header->proc_uid);
+    snprintf(name, sizeof(name), "/%d-%llu.live", header->pid, (unsigned long long)header->start_ticks);
+    if (!memmem(header->meta, sizeof(header->meta), name, strlen(name)))
+        snprintf(name, sizeof(name), "/%d-%llu-%016llx.live", header->pid,
+                 (unsigned long long)header->start_ticks, (unsigned long long)header->proc_uid);
+    if (!memmem(header->meta, sizeof(header->meta), name, strlen(name)))
+        return false;
     FILE *maps = fopen(path, "re");
     if (!maps)
         return false;
@@ -172,7 +175,7 @@ static bool is_unmapped(const struct rec_live_header *header)
     bool any = false, found = false;
     while (!found && getline(&line, &room, maps) > 0) {
         any = true;
-        found = strstr(line, plain) || strstr(line, long_name);
+        found = strstr(line, name) != NULL;
     }
     free(line);
     fclose(maps);

@@ -316,6 +316,8 @@ static void lost_evidence(void **state)
     "loop 12 ( 0-1 ar t0 64, 2-3 ar t1 64, 0-1 ar t0 32, 2-3 ar t1 32, 0 ar d0 512, 2 ar d0 512,"            \
     " 1 ar d1 512, 3 ar d1 512, * ar w 1 )\n"
 
+#define EIGHT(line) line line line line line line line line
+
 /* Loops, and one rank that leaves its own. */
 static void history(void **state)
 {
@@ -324,6 +326,14 @@ static void history(void **state)
         {"skips an op that only two share", 4,
          TWO_BY_TWO "0-1 ar t0 64\n 2-3 ar t1 64\n 0 ar t0 32\n 2-3 ar t1 32\n 1 ar d1 512\n 3 ar d1 512\n"
                     "1-3 ar w 1\n 2 ar d0 512\n" HANG,
+         "rank_not_joined", "1", "0,2-3"},
+        {"one of eight equal ops in a row is left out", 4,
+         "* init w\n 0-1 init t0\n 2-3 init t1\n 0,2 init d0\n 1,3 init d1\n loop 12 ( " EIGHT(
+             "0-1 ar t0 64, ")
+             EIGHT("2-3 ar t1 64, ") "0 ar d0 512, 2 ar d0 512, 1 ar d1 512, 3 ar d1 512, * ar w 1 )\n "
+                                     "repeat 7 0-1 ar t0 64\n 0 ar t0 64\n repeat 8 2-3 ar t1 64\n 1 ar d1 "
+                                     "512\n 3 ar d1 512\n 1 ar w "
+                                     "1\n 3 ar w 1\n 2 ar d0 512\n" HANG,
          "rank_not_joined", "1", "0,2-3"},
         {"count differs, one against one", 4, TWO_BY_TWO "0-1 ar t0 64\n 2 ar t1 64\n 3 ar t1 640\n" HANG,
          "signature_mismatch", "3", "0-2"},

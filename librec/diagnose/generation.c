@@ -5,7 +5,7 @@
  *
  * Processes that share communicators, directly or through others, are of one generation: a
  * shrunk or grown job has only one. Else a set of processes follows another when it has its
- * ranks and began after most of them had ended.
+ * ranks and began after these had ended, or under another restart counter.
  */
 #include "diag.h"
 
@@ -89,12 +89,36 @@ static void collect_clusters(struct runs *r)
         r->at[i] = r->at[root_of(r, i)];
 }
 
+static bool other_restart(const struct rec_process *p, const struct rec_process *before)
+{
+    return before->restart[0] && p->restart[0] && strcmp(before->restart, p->restart) != 0;
+}
+
 /* Did the process begin after the earlier one of its rank? */
 static bool succeeds(const struct rec_process *p, const struct rec_process *before)
 {
-    if (before->restart[0] && p->restart[0] && strcmp(before->restart, p->restart) != 0)
-        return true;
-    return before->fate != REC_FATE_ALIVE && end_of(before) <= p->start_ns;
+    return other_restart(p, before) || (before->fate != REC_FATE_ALIVE && end_of(before) <= p->start_ns);
+}
+
+/* The cluster that process i of cluster c succeeds; DIAG_NONE. */
+static uint32_t predecessor(const struct runs *r, uint32_t c, uint32_t i)
+{
+    uint32_t before = r->before[i];
+    if (before == DIAG_NONE || r->at[before] >= c || !succeeds(r->processes[i], r->processes[before]))
+        return DIAG_NONE;
+    return r->at[before];
+}
+
+/*
+ * Is a cluster the next generation of an earlier one, of whose processes count have successors in
+ * it? A helper that some ranks ran before, or a single process that was started anew while the
+ * others went on, makes no generation: that takes most processes of both, or of one that was over.
+ */
+static bool follows(const struct cluster *cluster, const struct cluster *earlier, uint32_t count,
+                    uint32_t total)
+{
+    bool over = earlier->last_ns <= cluster->start_ns, most = count * 2 > earlier->size;
+    return (over || most) && (total * 2 > cluster->size || (over && most && earlier->size > 1));
 }
 
 /* Places the clusters in the order of their starts, next[] listing the processes of each. */
@@ -102,14 +126,22 @@ static void place_successors(struct runs *r, const uint32_t *first, const uint32
 {
     for (uint32_t c = 0; c < r->nclusters; c++) {
         struct cluster *cluster = &r->clusters[c];
+        uint32_t total = 0;
         for (uint32_t i = first[c]; i != DIAG_NONE; i = next[i]) {
-            uint32_t before = r->before[i];
-            if (before == DIAG_NONE || r->at[before] >= c || !succeeds(r->processes[i], r->processes[before]))
+            uint32_t earlier = predecessor(r, c, i);
+            if (earlier == DIAG_NONE)
                 continue;
-            const struct cluster *earlier = &r->clusters[r->at[before]];
-            uint32_t count = ++r->succeeded[r->at[before]];
-            bool over = count * 2 > earlier->size || earlier->last_ns <= cluster->start_ns;
-            if (over && earlier->generation + 1 > cluster->generation) {
+            r->succeeded[earlier]++;
+            total++;
+        }
+        for (uint32_t i = first[c]; i != DIAG_NONE; i = next[i]) {
+            uint32_t at = predecessor(r, c, i);
+            if (at == DIAG_NONE)
+                continue;
+            const struct cluster *earlier = &r->clusters[at];
+            if (earlier->generation + 1 > cluster->generation &&
+                (other_restart(r->processes[i], r->processes[r->before[i]]) ||
+                 follows(cluster, earlier, r->succeeded[at], total))) {
                 cluster->generation = earlier->generation + 1;
                 cluster->placed = true;
             }

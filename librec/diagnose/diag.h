@@ -361,6 +361,8 @@ void diag_execute(struct diag *d, bool doubting);
 
 /* Marks the matching points whose completion nobody's records can show. */
 void diag_mark_doubts(struct diag *d);
+/* Marks what the last execution let complete although it may stand behind what it left open. */
+bool diag_more_doubts(struct diag *d);
 /* After the execution that trusts nothing doubtful: which processes may be blocked in it. */
 void diag_note_doubts(struct diag *d);
 

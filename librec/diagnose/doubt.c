@@ -13,6 +13,8 @@
 #define SETTLED_NS (NS_PER_S / 20)
 /* What was issued so shortly before a process ended may not have been finished. */
 #define LAST_WORK_NS NS_PER_S
+/* A graph launched so long before the last call has run. */
+#define GRAPH_NS (10 * NS_PER_S)
 
 static uint64_t stream_key(const struct diag_op *op)
 {
@@ -76,11 +78,44 @@ void diag_mark_doubts(struct diag *d)
     diag_map_free(&last);
 }
 
+/*
+ * A group's work on one stream is launched communicator by communicator, in an order that no record
+ * tells: as long as one of them is not done the others may stand behind it.
+ */
+bool diag_more_doubts(struct diag *d)
+{
+    bool any = false;
+    for (size_t u = 0; u < d->nunits; u++) {
+        const struct diag_unit *unit = &d->units[u];
+        if (!unit->active || unit->done || unit->ops < 2)
+            continue;
+        for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
+            const struct diag_op *open = &d->ops[i];
+            for (uint32_t j = unit->first_op; j != DIAG_NONE && !open->done; j = d->ops[j].unit_next) {
+                const struct diag_op *other = &d->ops[j];
+                if (!other->done || other->member == open->member || other->match == DIAG_NONE ||
+                    other->op.stream != open->op.stream || d->matches[other->match].doubtful)
+                    continue;
+                d->matches[other->match].doubtful = any = true;
+            }
+        }
+    }
+    return any;
+}
+
+/* What a replayed graph does is not recorded: its collectives may wait for somebody. */
+static bool in_graph(const struct diag_proc *proc, const struct diag_op *op)
+{
+    return diag_captured(op) && proc->graph_ns >= op->op.enter_ns &&
+           proc->graph_ns + GRAPH_NS > proc->last_call_ns;
+}
+
 void diag_note_doubts(struct diag *d)
 {
     for (size_t i = 0; i < d->nops; i++) {
         const struct diag_op *op = &d->ops[i];
-        if (op->match != DIAG_NONE && !op->done && d->units[op->unit].launched)
+        if (op->match != DIAG_NONE &&
+            (in_graph(&d->procs[op->proc], op) || (!op->done && d->units[op->unit].launched)))
             d->procs[op->proc].doubtful = true;
     }
     for (size_t i = 0; i < d->nprocs; i++)

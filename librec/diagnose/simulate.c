@@ -371,7 +371,9 @@ void diag_simulate(struct diag *d)
         d->matches[i].captured = capture_differs(d, &d->matches[i]);
     }
     diag_mark_doubts(d);
-    diag_execute(d, true);
+    do
+        diag_execute(d, true);
+    while (!d->oom && diag_more_doubts(d));
     diag_note_doubts(d);
     diag_execute(d, false);
 }

@@ -11,6 +11,7 @@
 #define DEFAULT_STALL_SEC 30
 #define PAST_MAX          16                 /* earlier generations that are examined, the latest ones */
 #define MISSED_NS         (NS_PER_S * 5 / 2) /* a heartbeat was due and did not come */
+#define BACKLOG_NS        (NS_PER_S * 4)     /* a host may wait so long for what its GPU has still to do */
 
 struct type_row {
     const char *name;
@@ -105,9 +106,17 @@ static bool stands_still(const struct diag_proc *proc)
 /* Who stands still, who was at work, who showed no sign of life any more when the recording ended. */
 struct rest {
     size_t still, working, silent;
-    uint64_t last_ns;
+    uint64_t last_ns, longest_ns; /* the last call of those who stand still; the longest silence */
     const struct diag_proc *sample;
 };
+
+static bool suspected(const struct diag *d)
+{
+    for (size_t i = 0; i < d->nprocs; i++)
+        if (d->procs[i].suspect)
+            return true;
+    return false;
+}
 
 static struct rest survey_rest(struct diag *d)
 {
@@ -122,6 +131,8 @@ static struct rest survey_rest(struct diag *d)
             rest.working += !ended;
         } else {
             rest.still++;
+            if (proc->life_ns - proc->last_call_ns > rest.longest_ns)
+                rest.longest_ns = proc->life_ns - proc->last_call_ns;
             if (proc->last_call_ns > rest.last_ns) {
                 rest.last_ns = proc->last_call_ns;
                 rest.sample = proc;
@@ -155,7 +166,7 @@ static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
 {
     struct rest rest = survey_rest(d);
     struct diag_text t = {0};
-    if (!rest.still) {
+    if (!rest.still || (!nmissing && !suspected(d) && rest.longest_ns < BACKLOG_NS)) {
         struct rec_finding *f =
             nmissing ? NULL : diag_finding(d, REC_VERDICT_HEALTHY, REC_CONF_CERTAIN, DIAG_TIER_FAULT, 0);
         if (f) {

@@ -67,8 +67,8 @@ static void texts_that_are_cut(void **state)
 static bool step_site(void *shift, uint32_t id, struct rec_callsite_def *def)
 {
     static struct rec_source_frame frames[2];
-    frames[0] =
-        (struct rec_source_frame){.file = "/app/step.py", .function = "step", .line = id + *(const uint32_t *)shift};
+    frames[0] = (struct rec_source_frame){
+        .file = "/app/step.py", .function = "step", .line = id + *(const uint32_t *)shift};
     frames[1] = (struct rec_source_frame){.file = "/app/main.py", .function = "main", .line = 9};
     *def = (struct rec_callsite_def){.id = id, .kind = REC_CALLSITE_PYTHON, .nframes = 2, .frames = frames};
     return id < 100;

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define NAMED_MAX 4 /* communicators that one note names */
-#define NOTES_MAX 64
 
 void diag_census_count(struct diag *d, const struct rec_member *member, const struct rec_op *op)
 {
@@ -155,54 +154,62 @@ static void say_members(struct diag_text *t, const struct rec_comm_census *row)
     free(sorted);
 }
 
-static bool note_twins(struct rec_census *census, const struct rec_comm_census *first)
+static bool is_twin(const struct rec_comm_census *row, const struct rec_comm_census *first)
 {
-    struct diag_text names = {0}, t = {0};
-    uint32_t count = 0;
-    for (size_t c = 0; c < census->ncomms; c++) {
-        const struct rec_comm_census *row = &census->comms[c];
-        if ((row != first && row->same_members != first->comm) || !used(row))
-            continue;
-        if (count < NAMED_MAX) {
-            diag_printf(&names, count ? ", " : "");
-            say_name(&names, row->comm);
-        }
-        count++;
-    }
-    bool ok = true;
-    if (count > 1) {
-        diag_printf(&t, "%" PRIu32 " communicators in use have the same members, ", count);
-        say_members(&t, first);
-        diag_printf(&t, ": %s", names.data ? names.data : "");
-        if (count > NAMED_MAX)
-            diag_printf(&t, " and %" PRIu32 " more", count - NAMED_MAX);
-        ok = diag_census_note(census, &t);
-    }
-    free(names.data);
-    return ok;
+    return (row == first || row->same_members == first->comm) && used(row);
 }
 
-/* One note for each set of members. */
+/* Of several such sets of members the first is named. */
+static bool note_twins(struct rec_census *census, const struct rec_comm_census *first, size_t count,
+                       size_t sets, size_t in_use)
+{
+    struct diag_text t = {0};
+    size_t named = 0;
+    if (sets > 1)
+        diag_printf(&t, "%zu sets of ranks have more than one communicator in use, %zu in all; ", sets,
+                    in_use);
+    diag_printf(&t, "%zu communicators in use have the same members, ", count);
+    say_members(&t, first);
+    for (size_t c = 0; c < census->ncomms && named < NAMED_MAX; c++) {
+        if (!is_twin(&census->comms[c], first))
+            continue;
+        diag_printf(&t, named++ ? ", " : ": ");
+        say_name(&t, census->comms[c].comm);
+    }
+    if (count > NAMED_MAX)
+        diag_printf(&t, " and %zu more", count - NAMED_MAX);
+    return diag_census_note(census, &t);
+}
+
+/* One note for all. */
 static bool note_all_twins(struct rec_census *census)
 {
-    bool *shared = calloc(census->ncomms + 1, sizeof *shared);
+    size_t *uses = calloc(census->ncomms + 1, sizeof *uses); /* by the first row of the same members */
     struct diag_map rows = {0};
-    bool ok = shared != NULL;
+    bool ok = uses != NULL;
     for (uint32_t c = 0; c < census->ncomms && ok; c++) {
+        const struct rec_comm_census *row = &census->comms[c];
         bool fresh;
-        uint32_t *at = diag_map_put(&rows, diag_key(census->comms[c].comm->index, 0, 92), &fresh);
+        uint32_t *at = diag_map_put(&rows, diag_key(row->comm->index, 0, 92), &fresh);
         ok = at != NULL;
-        if (at)
-            *at = c;
-        const struct rec_communicator *first = census->comms[c].same_members;
-        if (ok && first)
-            shared[diag_map_get(&rows, diag_key(first->index, 0, 92))] = true;
+        if (!at)
+            break;
+        *at = c;
+        uint32_t first =
+            row->same_members ? diag_map_get(&rows, diag_key(row->same_members->index, 0, 92)) : c;
+        uses[first] += used(row);
     }
-    for (size_t c = 0; c < census->ncomms && ok && census->nnotes < NOTES_MAX; c++)
-        if (shared[c])
-            ok = note_twins(census, &census->comms[c]);
+    size_t sets = 0, in_use = 0, first = 0;
+    for (size_t c = census->ncomms; c-- > 0 && ok;) {
+        if (uses[c] < 2)
+            continue;
+        sets++;
+        in_use += uses[c];
+        first = c;
+    }
+    ok = ok && (!sets || note_twins(census, &census->comms[first], uses[first], sets, in_use));
     diag_map_free(&rows);
-    free(shared);
+    free(uses);
     return ok;
 }
 

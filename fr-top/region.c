@@ -234,7 +234,10 @@ static void read_life(struct top_probe *probe, struct region *region, uint64_t n
 
     /* In another PID namespace /proc knows nothing of it, but the drain thread goes on writing. */
     bool signs = now_ns < region->alive_changed_ns + LIFE_SIGN_NS;
-    bool runs = rec_live_process_alive(&region->live);
+    enum rec_live_process state = rec_live_process(&region->live);
+    bool runs = state == REC_LIVE_PROCESS_RUNS;
+    if (state == REC_LIVE_PROCESS_REPLACED && process->end.reason == REC_END_NONE)
+        process->end.reason = REC_END_EXEC;
     process->ended = process->end.reason != REC_END_NONE && !runs;
     process->vanished = process->end.reason == REC_END_NONE && !runs && !signs;
 }

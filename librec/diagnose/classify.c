@@ -259,9 +259,11 @@ static void tell_dead(struct diag *d, uint32_t index)
     diag_say_proc(&t, proc->p);
     diag_printf(&t, " ");
     diag_say_end(&t, proc);
-    diag_printf(&t, waiting ? ", after it had stood still since "
-                            : " while the others lived on; its last call was at ");
-    diag_say_time(&t, proc->last_work_ns);
+    diag_printf(&t, waiting ? ", after it had stood still" : " while the others lived on");
+    if (proc->last_work_ns) {
+        diag_printf(&t, waiting ? " since " : "; its last call was at ");
+        diag_say_time(&t, proc->last_work_ns);
+    }
     diag_summary(d, f, &t);
     const struct diag_op *last = NULL;
     for (uint32_t i = proc->first; i < proc->first + proc->count; i++)

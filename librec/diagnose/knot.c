@@ -76,12 +76,13 @@ static bool waits_for_one(struct diag *d, uint32_t proc, const struct diag_partn
 }
 
 /* Does one process alone wait for one other there? */
-static bool between_two(const struct diag *d, const struct diag_wait *wait)
+static bool between_two(const struct diag *d, uint32_t wait)
 {
-    if (wait->kind == DIAG_WAIT_P2P)
+    const struct diag_wait *w = &d->waits[wait - d->nprocs];
+    if (w->kind == DIAG_WAIT_P2P)
         return true;
-    const struct diag_match *m = wait->match != DIAG_NONE ? &d->matches[wait->match] : NULL;
-    return m && m->posted + m->assumed == 1 && m->absent == 1 && !m->unseen;
+    return w->match != DIAG_NONE && !d->matches[w->match].unseen && w->waiters == 1 &&
+           d->edge_start[wait + 1] - d->edge_start[wait] == 1;
 }
 
 /*
@@ -93,7 +94,7 @@ static bool one_against_one(const struct diag *d, const struct diag_partner *abs
     if (count != 1)
         return false;
     for (uint32_t e = d->edge_start[absent->proc]; e < d->edge_start[absent->proc + 1]; e++)
-        if (!between_two(d, &d->waits[d->edges[e].to - d->nprocs]))
+        if (!between_two(d, d->edges[e].to))
             return false;
     return true;
 }

@@ -264,7 +264,7 @@ static bool read_options(int argc, char **argv, struct options *options)
                                           {"ranks", 1, 0, 'r'}, {"verbose", 0, 0, 'v'}, {0}};
     const char *cases = getenv("FR_PROPERTY_CASES");
     *options = (struct options){.seed = 1,
-                                .cases = cases ? strtoull(cases, NULL, 10) : 300,
+                                .cases = cases ? strtoull(cases, NULL, 10) : 600,
                                 .only = UINT64_MAX,
                                 .losses = -1,
                                 .ranks = RANKS_MAX};

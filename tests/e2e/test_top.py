@@ -185,8 +185,8 @@ def test_openmetrics():
     (["--delay", "0"], "fr-top: --delay: '0' is no number of seconds from 0.1 to 3600"),
     (["--once", "--openmetrics", "/no/such/file"], "fr-top: /no/such/file: No such file or directory"),
 ])
-def test_errors(arguments, message):
-    done = harness.tool(FR_TOP, *arguments)
+def test_errors(arguments, message, tmp_path):
+    done = harness.tool(FR_TOP, "--live-dir", tmp_path, *arguments)
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == message
     assert done.stdout == ""

@@ -82,6 +82,8 @@ static int run_program(const char *const *settings, const char *const *arguments
         close(ends[1]);
         const struct rlimit no_core = {0, 0};
         setrlimit(RLIMIT_CORE, &no_core);
+        for (int signal_number = 1; signal_number < NSIG; signal_number++)
+            signal(signal_number, SIG_DFL); /* under nohup SIGHUP would be ignored */
         child_environment(settings);
         execv(arguments[0], (char *const *)(uintptr_t)arguments);
         _exit(127);

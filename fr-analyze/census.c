@@ -9,7 +9,7 @@
 #include "fr-common.h"
 
 #define NOTES_MAX 4
-#define TELL_NS   INT64_C(1000000) /* a clock that is off by more is worth a line */
+#define TELL_NS   INT64_C(100000000) /* a clock that is off by more is worth a line in every report */
 
 /* "0-3", cut after size bytes: "0,2,4,…". */
 static void fold(char *buffer, size_t size, const int32_t *ranks, size_t count)
@@ -83,6 +83,16 @@ static void print_generations(const struct rec_census *census, size_t most)
 
 /* ---- clocks ---- */
 
+static void format_ns(char *buffer, size_t size, uint64_t ns)
+{
+    if (ns < 1000000)
+        snprintf(buffer, size, "%.1f us", (double)ns / 1e3);
+    else if (ns < 1000000000)
+        snprintf(buffer, size, "%.3f ms", (double)ns / 1e6);
+    else
+        snprintf(buffer, size, "%.6f s", (double)ns / 1e9);
+}
+
 static void print_clocks(const struct rec_census *census, bool all)
 {
     size_t shown = 0, most = all ? SIZE_MAX : NOTES_MAX, left = 0;
@@ -99,11 +109,13 @@ static void print_clocks(const struct rec_census *census, bool all)
             char first[160];
             printf("\nClocks against that of %s:\n", fr_clean(first, sizeof first, census->clocks[0].host));
         }
-        char host[160];
+        char host[160], offset[32], uncertainty[32];
         fr_clean(host, sizeof host, c->host);
+        format_ns(offset, sizeof offset, (uint64_t)off);
+        format_ns(uncertainty, sizeof uncertainty, c->uncertainty_ns);
         if (c->known)
-            printf("  %s  %+.6f s ± %.6f s  (%" PRIu32 " samples)\n", host, (double)c->offset_ns / 1e9,
-                   (double)c->uncertainty_ns / 1e9, c->samples);
+            printf("  %s  %c%s ± %s  (%" PRIu32 " samples)\n", host, c->offset_ns < 0 ? '-' : '+', offset,
+                   uncertainty, c->samples);
         else
             printf("  %s  unknown: it shares no communicator\n", host);
     }

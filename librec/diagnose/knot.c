@@ -347,6 +347,14 @@ static bool exceptions(struct classify *c, const struct knot *k, const struct de
     return majority || departures;
 }
 
+/* In a circle of messages only the own past tells. Marks who is to blame like exceptions(). */
+static bool left_loops(struct classify *c, const struct knot *k, const struct departures *departures)
+{
+    for (uint32_t p = 0; departures && p < c->d->nprocs; p++)
+        c->reached[p] = inside(c->d, p, k->component) && is_departed(departures, p);
+    return departures;
+}
+
 static void tell_knot(struct classify *c, const struct knot *k, const struct departures *departures)
 {
     struct diag *d = c->d;
@@ -361,7 +369,7 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct dep
         return;
     }
     classify_place(c, f, k->first);
-    bool some = order && exceptions(c, k, departures);
+    bool some = order ? exceptions(c, k, departures) : left_loops(c, k, departures);
     size_t count = 0;
     for (uint32_t p = 0; p < d->nprocs; p++) {
         if (!inside(d, p, k->component))
@@ -376,7 +384,8 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct dep
     diag_say_ranks(&t, f->culprits, f->nculprits);
     diag_printf(
         &t, " %s",
-        some    ? "issued collectives of several communicators in another order than the others"
+        some && order ? "issued collectives of several communicators in another order than the others"
+        : some        ? "left the loop that it had followed, and now all wait for each other in a circle"
         : order ? "issued collectives of several communicators in different orders and wait for each other"
                 : "wait for each other in a circle");
     tell_cycle(c, f, k, &t);

@@ -123,7 +123,8 @@ static bool is_peer(const struct made *made, const struct rec_finding *f)
         return f->culprits[0] == comm->members[fault->act.peer];
     int others = 0;
     for (int i = 0; i < comm->nmembers; i++)
-        others += comm->members[i] != fault->rank && !made->recording.losses.no_trace[comm->members[i]];
+        others += comm->members[i] != fault->rank && !made->recording.losses.no_trace[comm->members[i]] &&
+                  !made->recording.losses.keep_percent[comm->members[i]];
     return others == 1 && plan_place(comm, f->culprits[0]) >= 0;
 }
 

@@ -458,6 +458,57 @@ static void wording(void **state)
     story_expect_words(4, "* init w\n *-2 ar w 4096 f16\n 2 ag w 4096 f16\n" HANG, "AllGather (4,096 × f16)");
 }
 
+/* Found by tests/property: each of these once blamed somebody who had done nothing. */
+static void innocents(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"who sits in a split is not idle", 4,
+         "* init w\n repeat 3 * ar w 100\n *-2 insplit w\n 2 ar w 100\n 2 send w 0 9\n" HANG,
+         "rank_not_joined", "2", "*-2"},
+        {"a message between two of which one has gone on", 6,
+         "* init w\n repeat 3 * ar w 9\n 3 send w 2 96\n *-3 ar w 9\n" HANG, "deadlock_cycle", "2-3",
+         "0-1,4-5"},
+        {"a group whose end was lost was launched", 4,
+         "* init w\n repeat 9 * ar w 8\n 1 {\n 1 ar w 9\n 1 lose\n 1 }\n 1 record\n *-1,3 ar w 9\n" HANG,
+         "stuck_outside_nccl", "3", "0-2"},
+        {"destroyed too early, and busy with another communicator", 5,
+         "* init w\n 0-1 init p\n repeat 5 * ar w 8\n repeat 5 0-1 ar p 8\n 0 destroy p\n 1 ar p 9\n"
+         "*-1 ar w 9\n" HANG,
+         "rank_not_joined", "0", "1-4"},
+        {"what a process had begun when it exited is not done", 4,
+         "* init w\n 0-1 init p\n repeat 9 * ar w 8\n 0-1 ar p 9\n 1 exit 0\n 2-3 ar w 9\n" HANG,
+         "rank_not_joined", "1", "0,2-3"},
+        {"clocks that nothing compares tell of no death", 16,
+         "8-15 clock 7000\n 0-14 init w of 0-15\n * wait 100\n * dies 15", "healthy", "", "*"},
+        {"messages after one that does not fit", 3,
+         "* init w\n * ar w 1\n 1 recv w 0 50\n 1 recv w 0 7\n 1 recv w 0 9\n 0 send w 1 7\n 0 send w 1 9\n"
+         "2 ar w 1\n" HANG,
+         "p2p_mismatch", "0-1", "2"},
+        {"a call too many of one that else repeats a loop", 3,
+         "* init w\n loop 12 ( 0 send w 1 10, 1 recv w 0 10, 1-2 ar w 3, 0 ar w 3 )\n 0 send w 1 10\n"
+         "1 recv w 0 10\n 1 recv w 0 10\n 0 ar w 3\n 2 ar w 3\n 1 ar w 3\n" HANG,
+         "deadlock_cycle", "1", "0,2"},
+        {"a file without a record is cut off", 4, "3 torn\n *-3 init w of 0-3\n" HANG, "inconclusive", "",
+         "*"},
+    };
+    CHECK(table);
+}
+
+/* Two heartbeats missed: dead, though perhaps only silent. */
+static void silence(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"two heartbeats missed", 4,
+         "* init w\n repeat 20 * ar w 100\n 3 stops\n *-3 ar w 100\n * wait 5000\n", "process_dead", "3",
+         "0-2"},
+        {"a short silence of the host at the end", 4, "* init w\n repeat 60 * ar w 100\n * wait 2500\n",
+         "healthy", "", "*"},
+    };
+    CHECK(table);
+}
+
 static void folds_ranks(void **state)
 {
     (void)state;
@@ -478,7 +529,8 @@ int main(void)
         cmocka_unit_test(creation),      cmocka_unit_test(messages),      cmocka_unit_test(circles),
         cmocka_unit_test(lost_evidence), cmocka_unit_test(clocks),        cmocka_unit_test(gpu_progress),
         cmocka_unit_test(history),       cmocka_unit_test(one_slow_rank), cmocka_unit_test(capture),
-        cmocka_unit_test(wording),       cmocka_unit_test(folds_ranks),
+        cmocka_unit_test(wording),       cmocka_unit_test(folds_ranks),   cmocka_unit_test(innocents),
+        cmocka_unit_test(silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

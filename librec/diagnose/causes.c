@@ -170,12 +170,19 @@ static bool one_on_one(const struct diag *d, const struct diag_wait *wait)
     return m && m->posted + m->assumed == 1 && m->absent == 1;
 }
 
+static bool few_entered(const struct diag *d, const struct diag_wait *wait)
+{
+    const struct diag_match *m = wait->kind == DIAG_WAIT_COLL ? &d->matches[wait->match] : NULL;
+    return m && m->posted + m->assumed < m->absent;
+}
+
 static void cause_of_never(struct classify *c, const struct diag_partner *partner,
                            const struct diag_wait *wait, struct cause *cause)
 {
     const struct diag_proc *proc = &c->d->procs[partner->proc];
     bool well = wait->never != DIAG_NEVER_EXITED || proc->ended_well;
-    cause->confidence = well && one_on_one(c->d, wait) ? REC_CONF_LIKELY : REC_CONF_CERTAIN;
+    bool open_to_doubt = well && (one_on_one(c->d, wait) || few_entered(c->d, wait));
+    cause->confidence = open_to_doubt ? REC_CONF_LIKELY : REC_CONF_CERTAIN;
     switch (wait->never) {
     case DIAG_NEVER_DEAD:
         cause->type = REC_VERDICT_PROCESS_DEAD;

@@ -183,7 +183,7 @@ def test_a_stuck_command_holds_up_nothing():
     with harness.Recording() as recording, Watch(recording, "--on-fault", stuck, json_lines=False) as watch:
         pid = recording.root / "pid"
         try:
-            fault = ["--steps", 110, "--fault", f"sleep:rank=3,at=100,ms={(STALL + 3) * 1000}"]
+            fault = ["--steps", 110, "--fault", f"sleep:rank=3,at=100,ms={(STALL + 6) * 1000}"]
             with Launch(recording, 4, TRAIN + fault) as job:
                 assert job.wait(60) == 0
             assert watch.finish() == 0
@@ -201,7 +201,7 @@ def test_commands_run_one_at_a_time():
     with harness.Recording() as recording, Watch(recording, "--on-fault", slow) as watch:
         script, calls = recording.root / "job.script", recording.root / "calls"
         steps = "repeat 20 { allreduce world 8 f32 sum; sync; sleep 20 }\n"
-        pause = f"sleep {(STALL + 3) * 1000}\n"
+        pause = f"sleep {(STALL + 8) * 1000}\n"
         script.write_text(f"init world\n{steps}rank 1: {pause}{steps}rank 2: {pause}{steps}sleep 3000\n")
         try:
             with Launch(recording, 3, [harness.FR_SCRIPT, script]):

@@ -52,7 +52,7 @@ def main():
         elif (file := results / f"{name}.xml").exists():
             counts = count_pytest(file)
         elif ok:
-            counts = (int(name.startswith(("style", "build"))), 0, 0)
+            counts = (int(name.startswith(("style", "build", "fuzz"))), 0, 0)
         if not ok and counts[1] == 0:
             counts = (counts[0], 1, counts[2])
         total = [a + b for a, b in zip(total, counts)]

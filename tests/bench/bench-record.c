@@ -202,6 +202,7 @@ static void fill(struct rec_live *live, uint64_t *ordinal)
         }
         atomic_store(&chunk->done, REC_LIVE_CHUNK_SLOTS);
     }
+    atomic_store(&live->header->next_claim, *ordinal);
 }
 
 static void measure_drain(const char *scratch)
@@ -236,6 +237,11 @@ static void measure_drain(const char *scratch)
     struct rec_writer_status status;
     rec_writer_close(sink.writer, NULL);
     rec_writer_status(sink.writer, &status);
+    if (status.ops != ordinal) {
+        fprintf(stderr, "bench-record: %llu of %llu ops drained\n", (unsigned long long)status.ops,
+                (unsigned long long)ordinal);
+        return;
+    }
     printf("%-34s %9.2f million ops/s\n", "drain to file, one core", (double)ordinal * 1e3 / (double)spent);
     printf("%-34s %9.2f bytes/op\n", "trace size", (double)status.file_bytes / (double)ordinal);
 }

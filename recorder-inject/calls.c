@@ -74,6 +74,8 @@ static void creation_returned(struct thread *thread, uint16_t index, ncclComm_t 
 {
     if (index == REC_LIVE_NONE16)
         return;
+    if (result == ncclSuccess)
+        marks_prepare();
     if (result != ncclSuccess && result != ncclInProgress)
         comm_failed(index);
     else if (grouped(thread))

@@ -160,6 +160,15 @@ static bool ready(const struct cuda_driver *cuda)
     return true;
 }
 
+void marks_prepare(void)
+{
+    KEEP_ERRNO;
+    cuda_look_for_driver();
+    const struct cuda_driver *cuda = cuda_driver();
+    if (cuda)
+        ready(cuda);
+}
+
 static uint64_t find_address(const void *context)
 {
     for (unsigned i = 0; i < CONTEXTS; i++) {

@@ -40,6 +40,12 @@ enum mark_stream {
 enum mark_stream marks_ask(void *stream);
 
 /*
+ * A communicator came to be: lets the driver write to the marks now. Whoever launches while another
+ * thread does that gets no marks, so it had better be done before the first launches.
+ */
+void marks_prepare(void);
+
+/*
  * The launch's number, or 0. A single op: fills *mark, which goes to marks_start before and to
  * marks_end after NCCL's call. In a group *mark stays empty, and the group's calls below do it for
  * all its streams.

@@ -148,7 +148,8 @@ def test_threads_with_streams():
     script = "init a\ninit b\nthread { repeat 20 { allreduce a 64 f32 sum } ; sync }\n" \
              "thread { repeat 20 { allreduce b 64 f32 sum } ; sync }\njoin\n"
     with harness.Recording() as recording:
-        job = recording.run_script(2, script, timeout=20)
+        # While one thread registers the marks, another one's launch would get none.
+        job = recording.run_script(2, script, timeout=20, env={"HOSTGPU_REGISTER_MS": 50})
         assert job.status == 0, job.stderr
         assert states(recording, 1) == ["completed"] * 40
 

@@ -1,5 +1,7 @@
 #include "driver.h"
 
+#include <unistd.h>
+
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 {
     void *memory;
@@ -37,6 +39,7 @@ CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags)
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
     if (flags & ~known)
         return CUDA_ERROR_INVALID_VALUE; /* IOMEMORY: there is no device of somebody else's here */
+    usleep((useconds_t)hg_fault_plan()->register_ms * 1000);
     return hg_memory_register(pointer, bytes, hg_current_device());
 }
 HG_ALIAS(cuMemHostRegister, cuMemHostRegister_v2);

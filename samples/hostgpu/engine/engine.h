@@ -178,6 +178,7 @@ struct hg_fault_plan {
     unsigned long silent_at;       /* the N-th operation of any communicator completes nowhere */
     unsigned long async_err_at;    /* the N-th operation of any communicator raises an asynchronous error */
     unsigned long slow_us;         /* added to each NCCL operation */
+    unsigned long register_ms;     /* that registering host memory takes */
 };
 const struct hg_fault_plan *hg_fault_plan(void);
 /* Sleeps for ever, without using the processor. */

@@ -12,6 +12,7 @@ static void read_plan(void)
     plan.silent_at = hg_number_from_environment("HOSTGPU_SILENT_AT", 0);
     plan.async_err_at = hg_number_from_environment("HOSTGPU_ASYNC_ERR_AT", 0);
     plan.slow_us = hg_number_from_environment("HOSTGPU_SLOW_US", 0);
+    plan.register_ms = hg_number_from_environment("HOSTGPU_REGISTER_MS", 0);
 }
 
 const struct hg_fault_plan *hg_fault_plan(void)

@@ -45,7 +45,14 @@ void plan_insert(struct plan *plan, int rank, int lane, size_t at, const struct 
 
 void plan_add(struct plan *plan, int rank, int lane, const struct act *act)
 {
-    plan_insert(plan, rank, lane, plan->lanes[rank][lane].count, act);
+    struct act mine = *act;
+    mine.step = plan->step;
+    plan_insert(plan, rank, lane, plan->lanes[rank][lane].count, &mine);
+}
+
+static void next_step(struct plan *plan)
+{
+    plan->step = ++plan->steps;
 }
 
 void plan_remove(struct plan *plan, int rank, int lane, size_t at)
@@ -107,6 +114,7 @@ static void join_comm(struct plan *plan, int comm, int rank)
 static void add_init(struct plan *plan, struct rng *rng, int comm)
 {
     struct plan_comm *c = &plan->comms[comm];
+    next_step(plan);
     for (int i = 0; i < c->nmembers; i++) {
         struct act work = new_act(ACT_COMPUTE), act = new_call(comm, REC_COMM_INIT_RANK_CONFIG);
         work.ns = rng_in(rng, 100 * US, 40 * MS);
@@ -145,6 +153,7 @@ static void split(struct maker *m, int parent, const int *color_of)
     int children[RANKS_MAX], first = plan->ncomms;
     for (int i = 0; i < RANKS_MAX; i++)
         children[i] = -1;
+    next_step(plan);
     int nmembers = plan->comms[parent].nmembers;
     for (int i = 0; i < nmembers; i++) {
         int rank = plan->comms[parent].members[i], color = color_of[i];
@@ -310,6 +319,7 @@ static void add_coll(struct maker *m, const struct step *s, int comm, bool captu
     act.peer = flags & REC_KF_ROOT ? s->root % c->nmembers : -1;
     act.stream = (int16_t)s->stream;
     act.captured = captured;
+    next_step(m->plan);
     for (int i = 0; i < c->nmembers; i++)
         plan_add(m->plan, c->members[i], c->lane, &act);
 }
@@ -322,6 +332,7 @@ static void add_message(struct maker *m, const struct step *s, int comm, int src
     act.dtype = s->dtype;
     act.stream = (int16_t)s->stream;
     act.peer = dst;
+    next_step(m->plan);
     plan_add(m->plan, c->members[src], c->lane, &act);
     act.kind = REC_RECV;
     act.peer = src;
@@ -342,6 +353,8 @@ static void add_messages(struct maker *m, const struct step *s, int comm, bool g
     if (n < 2)
         return;
     bool own_group = !grouped && (s->kind == STEP_RING || s->kind == STEP_UNEVEN);
+    next_step(m->plan);
+    uint32_t group = m->plan->step;
     if (own_group)
         add_group(m, comm, ACT_GROUP_START);
     for (int i = 0; i < n; i++) {
@@ -358,6 +371,7 @@ static void add_messages(struct maker *m, const struct step *s, int comm, bool g
                 add_message(m, s, comm, i, j,
                             rec_mix64(s->salt + (uint64_t)(i * n + j)) % 5 * (s->count / 4 + 1));
     }
+    m->plan->step = group;
     if (own_group)
         add_group(m, comm, ACT_GROUP_END);
 }
@@ -392,6 +406,7 @@ static void add_group_edge(struct maker *m, const struct body *body, int group, 
 
 static void add_work(struct maker *m, uint64_t most)
 {
+    next_step(m->plan);
     for (int r = 0; r < m->plan->nranks; r++) {
         struct act act = new_act(ACT_COMPUTE);
         act.ns = rng_in(m->rng, most / 2, most);
@@ -402,6 +417,7 @@ static void add_work(struct maker *m, uint64_t most)
 static void add_all(struct plan *plan, enum act_kind what)
 {
     struct act act = new_act(what);
+    next_step(plan);
     for (int r = 0; r < plan->nranks; r++)
         for (int l = 0; l < LANES; l++)
             if (l == 0 || plan->lanes[r][l].count)
@@ -410,17 +426,23 @@ static void add_all(struct plan *plan, enum act_kind what)
 
 static void add_body(struct maker *m, const struct body *body, uint64_t work)
 {
+    uint32_t group_step = 0;
     for (int i = 0; i < body->nsteps; i++) {
         int group = body->group_of[i];
         bool begins = group && (!i || body->group_of[i - 1] != group);
         bool ends = group && (i + 1 == body->nsteps || body->group_of[i + 1] != group);
         if (!group || begins)
             add_work(m, work);
-        if (begins)
+        if (begins) {
+            next_step(m->plan);
+            group_step = m->plan->step;
             add_group_edge(m, body, group, ACT_GROUP_START);
+        }
         add_step(m, &body->steps[i], group != 0);
-        if (ends)
+        if (ends) {
+            m->plan->step = group_step;
             add_group_edge(m, body, group, ACT_GROUP_END);
+        }
     }
 }
 
@@ -456,6 +478,7 @@ static void make_loop(struct maker *m)
         if (pause_every && i % pause_every == pause_every - 1) {
             struct act act = new_act(ACT_COMPUTE);
             act.ns = rng_in(m->rng, 20 * MS, 250 * MS);
+            next_step(m->plan);
             plan_add(m->plan, 0, 0, &act);
         }
     }
@@ -474,6 +497,8 @@ static void make_capture(struct maker *m)
         add_work(m, 2 * MS);
         for (int c = f->first; c < f->first + f->count; c++)
             for (int j = 0; j < m->plan->comms[c].nmembers; j++) {
+                if (!j)
+                    next_step(m->plan);
                 struct act act = new_act(ACT_GRAPH);
                 act.comm = (int16_t)c;
                 act.stream = (int16_t)s.stream;
@@ -486,6 +511,7 @@ static void make_end(struct maker *m)
 {
     struct plan *plan = m->plan;
     add_all(plan, ACT_SYNC);
+    plan->step = 0;
     for (int r = 0; r < plan->nranks; r++) {
         struct act act = new_act(ACT_JOIN);
         if (plan->lanes[r][1].count)
@@ -499,11 +525,13 @@ static void make_end(struct maker *m)
             struct act act = new_call(c, pass == 0  ? REC_COMM_FINALIZE
                                          : how == 3 ? REC_COMM_ABORT
                                                     : REC_COMM_DESTROY);
+            next_step(plan);
             for (int j = 0; j < plan->comms[c].nmembers; j++)
                 plan_add(plan, plan->comms[c].members[j], 0, &act);
         }
     }
     struct act act = new_act(ACT_EXIT);
+    plan->step = 0;
     for (int r = 0; r < plan->nranks; r++)
         plan_add(plan, r, 0, &act);
 }
@@ -522,6 +550,7 @@ void plan_make(struct plan *plan, struct rng *rng, int max_ranks)
     struct maker m = {.plan = plan, .rng = rng, .any_stream = rng_chance(rng, 15)};
     make_comms(&m);
     struct act spawn = new_act(ACT_SPAWN);
+    plan->step = 0;
     for (int c = 0; c < plan->ncomms; c++)
         for (int i = 0; plan->comms[c].lane && i < plan->comms[c].nmembers; i++) {
             int rank = plan->comms[c].members[i];

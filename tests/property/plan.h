@@ -53,6 +53,7 @@ struct act {
     int32_t peer;
     uint64_t count;
     uint64_t ns;
+    uint32_t step; /* equal for all that the ranks do together; 0: the fault, and the end */
 };
 
 struct lane {
@@ -76,7 +77,7 @@ struct plan {
     bool destroy_waits;   /* finalize is a barrier */
     uint64_t eager_bytes; /* smaller sends complete by themselves */
     int queue_bound;      /* launches that a stream holds before the host blocks */
-    uint64_t body_start;  /* acts of rank 0 before the loop, to plant behind */
+    uint32_t step, steps; /* the one that plan_add is at, and how many there are */
     size_t first_act[RANKS_MAX][LANES];
     size_t last_act[RANKS_MAX][LANES]; /* end of the loop */
 };

@@ -132,6 +132,7 @@ static void destroy_early(struct plan *plan, int rank, int lane, size_t at)
     act.child = -1;
     act.peer = -1;
     act.count = 0;
+    act.step = 0;
     plan_insert(plan, rank, lane, at, &act);
 }
 
@@ -164,6 +165,7 @@ static void change(struct plan *plan, struct rng *rng, struct fault *fault)
         break;
     case FAULT_EXTRA: {
         struct act again = *act;
+        again.step = 0;
         plan_insert(plan, fault->rank, fault->lane, fault->at, &again);
         break;
     }

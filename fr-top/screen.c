@@ -11,6 +11,7 @@
 #include "fr-top/views.h"
 #include "fr-common.h"
 #include "fr-tui/chart.h"
+#include "fr-tui/settings.h"
 #include "fr-tui/shell.h"
 #include "rec/verdict.h"
 
@@ -27,7 +28,7 @@ enum {
 };
 
 static const struct tui_binding bindings[] = {
-    {CMD_VIEW, {TUI_F(2), TUI_KEY_TAB}, "View", "next view: ranks, communicators, hosts, history"},
+    {CMD_VIEW, {TUI_KEY_TAB}, NULL, "next view: ranks, communicators, hosts, history"},
     {CMD_VIEW_BACK, {TUI_KEY_BACK_TAB}, NULL, "previous view"},
     {CMD_RANKS, {'1'}, NULL, "ranks"},
     {CMD_COMMS, {'2'}, NULL, "communicators"},
@@ -344,6 +345,20 @@ static void open_details(struct screen *screen)
                        about_comm ? "Communicator" : "Process");
 }
 
+static void settings_of(const struct screen *screen, struct tui_setting settings[TOP_TABLES])
+{
+    for (unsigned v = 0; v < TOP_TABLES; v++)
+        settings[v] = (struct tui_setting){top_views[v].name, screen->tables[v]};
+}
+
+static void keep_settings(struct screen *screen)
+{
+    struct tui_setting settings[TOP_TABLES];
+    settings_of(screen, settings);
+    if (tui_settings_save("fr-top", settings, TOP_TABLES, screen->shell.status, sizeof screen->shell.status))
+        screen->shell.status[0] = '\0';
+}
+
 static void sort_by(struct tui_table *table, const char *name)
 {
     const struct tui_column *columns;
@@ -368,6 +383,9 @@ static bool run_command(struct screen *screen, int command)
         return false;
     case TUI_OPEN:
         open_details(screen);
+        break;
+    case TUI_SETUP_DONE:
+        keep_settings(screen);
         break;
     case CMD_VIEW:
         show_view(screen, (screen->view + 1) % VIEWS);
@@ -443,6 +461,9 @@ static bool set_up(struct screen *screen)
     screen->shell.notes = notes;
     screen->shell.keymap = (struct tui_keymap){
         .own = bindings, .nown = sizeof bindings / sizeof bindings[0], .table = true, .pause = true};
+    struct tui_setting settings[TOP_TABLES];
+    settings_of(screen, settings);
+    tui_settings_load("fr-top", settings, TOP_TABLES);
     sort_by(screen->tables[TOP_VIEW_COMMS], "AGE"); /* the oldest first: what the others were made from */
     show_view(screen, TOP_VIEW_RANKS);
     return true;

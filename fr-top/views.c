@@ -132,12 +132,14 @@ static const struct tui_column rank_columns[] = {
     [R_SEQ] = {"SEQ", "its place in the communicator", .width = 7, .max_width = 10, .numeric = true},
     [R_LAG] = {"LAG", "calls behind the foremost member", .width = 5, .max_width = 6, .numeric = true},
     [R_OPS] = {"OPS/S", "calls per second", .width = 6, .max_width = 7, .numeric = true},
-    [R_LOST] = {"LOST", "calls that could not be recorded", .width = 4, .max_width = 7, .numeric = true},
-    [R_BYTES] = {"B/S", "bytes per second given to NCCL", .width = 6, .max_width = 7, .numeric = true},
-    [R_OPEN] = {"OPEN", "calls inside NCCL now, over all threads", .width = 4, .numeric = true},
-    [R_PID] = {"PID", "process id", .width = 8, .numeric = true, .rising = true},
-    [R_END] = {"END", "how it ended", .width = 10, .max_width = 48},
-    [R_JOB] = {"JOB", "id of the job", .width = 8, .max_width = 48},
+    [R_LOST] = {"LOST", "calls that could not be recorded", .width = 4, .max_width = 7, .numeric = true,
+                .yields = 2},
+    [R_BYTES] = {"B/S", "bytes per second given to NCCL", .width = 6, .max_width = 7, .numeric = true,
+                 .yields = 3},
+    [R_OPEN] = {"OPEN", "calls inside NCCL now, over all threads", .width = 4, .numeric = true, .yields = 5},
+    [R_PID] = {"PID", "process id", .width = 8, .numeric = true, .rising = true, .yields = 4},
+    [R_END] = {"END", "how it ended", .width = 10, .max_width = 48, .yields = 1},
+    [R_JOB] = {"JOB", "id of the job", .width = 8, .max_width = 48, .yields = 6},
 };
 
 /* Jobs one after the other, ranks in each; a process without a rank sorts last. */
@@ -302,10 +304,10 @@ static const struct tui_column comm_columns[] = {
     [C_LAGGING] = {"BEHIND", "members behind the front", .width = 6, .numeric = true},
     [C_LAST] = {"LAST", "rank that is farthest behind", .width = 6, .numeric = true, .rising = true},
     [C_STUCK] = {"STALL", "members late or stalled", .width = 5, .numeric = true},
-    [C_ENDED] = {"ENDED", "members that ended", .width = 5, .numeric = true},
-    [C_AGE] = {"AGE", "since it was made", .width = 6, .numeric = true},
-    [C_MADE] = {"MADE BY", "the call that made it", .width = 12, .max_width = 22},
-    [C_UID] = {"UID", "equal on all members", .width = 16},
+    [C_ENDED] = {"ENDED", "members that ended", .width = 5, .numeric = true, .yields = 1},
+    [C_AGE] = {"AGE", "since it was made", .width = 6, .numeric = true, .yields = 1},
+    [C_MADE] = {"MADE BY", "the call that made it", .width = 12, .max_width = 22, .yields = 2},
+    [C_UID] = {"UID", "equal on all members", .width = 16, .yields = 3},
 };
 
 /* The member that is farthest behind; TOP_NONE when all are level. */
@@ -442,7 +444,7 @@ static const struct tui_column host_columns[] = {
     [H_OPS] = {"OPS/S", "calls per second", .width = 7, .numeric = true},
     [H_BYTES] = {"B/S", "bytes per second given to NCCL", .width = 7, .numeric = true},
     [H_LOST] = {"LOST", "calls that could not be recorded", .width = 6, .numeric = true},
-    [H_OLDEST] = {"OLDEST", "age of the oldest call inside NCCL", .width = 6, .numeric = true},
+    [H_OLDEST] = {"OLDEST", "age of the oldest call inside NCCL", .width = 6, .numeric = true, .yields = 1},
 };
 
 static void host_row_cell(const struct top_snapshot *snapshot, const struct top_host *host, unsigned column,

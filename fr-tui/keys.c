@@ -20,6 +20,7 @@ static const struct tui_binding general_bindings[] = {
 };
 
 static const struct tui_binding table_bindings[] = {
+    {TUI_SETUP, {TUI_F(2), 'C'}, "Setup", "setup: choose the columns; kept for the next time"},
     {TUI_SEARCH, {TUI_F(3), '/'}, "Search", "search: moves to the next line that contains the text"},
     {TUI_SEARCH_NEXT, {'n'}, NULL, "next match"},
     {TUI_SEARCH_PREVIOUS, {'N', TUI_F(15)}, NULL, "previous match"},

@@ -44,6 +44,8 @@ enum tui_command {
     TUI_TREE,
     TUI_SORT_MENU,
     TUI_SORT_INVERT,
+    TUI_SETUP,
+    TUI_SETUP_DONE, /* no key has it: the shell says that the user has chosen other columns */
     TUI_QUIT,
     TUI_BACK,
     TUI_OPEN,

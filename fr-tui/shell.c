@@ -56,17 +56,26 @@ static void open_help(struct tui_shell *shell)
 
 /* ---- drawing ---- */
 
+static bool menu_open(const struct tui_shell *shell)
+{
+    return (shell->mode == TUI_MODE_SORT || shell->mode == TUI_MODE_SETUP) && shell->table != NULL;
+}
+
 static void draw_menu(struct tui_shell *shell, struct tui_rect place)
 {
     const struct tui_column *columns;
     unsigned count = tui_table_columns(shell->table, &columns);
-    tui_put(place.y, place.x, place.width, TUI_COLUMN, TUI_LEFT, "Sort by");
+    bool setup = shell->mode == TUI_MODE_SETUP;
+    tui_put(place.y, place.x, place.width, TUI_COLUMN, TUI_LEFT, setup ? "Columns" : "Sort by");
     int room = place.height - 1;
     unsigned top = room > 0 && shell->menu_line >= (unsigned)room ? shell->menu_line - (unsigned)room + 1 : 0;
     for (int i = 0; i < room && top + (unsigned)i < count; i++) {
         unsigned c = top + (unsigned)i;
+        char text[64];
+        const char *box = !setup ? "" : tui_table_hides(shell->table, c) ? "[ ] " : "[x] ";
+        snprintf(text, sizeof text, "%s%s", box, columns[c].name);
         tui_put(place.y + 1 + i, place.x, place.width, c == shell->menu_line ? TUI_SELECTED : TUI_NORMAL,
-                TUI_LEFT, columns[c].name);
+                TUI_LEFT, text);
     }
 }
 
@@ -77,9 +86,10 @@ static void draw_body(struct tui_shell *shell)
         tui_pane_draw(&shell->page, place);
         return;
     }
-    if (shell->mode == TUI_MODE_SORT && shell->table != NULL) {
+    if (menu_open(shell)) {
         struct tui_rect menu = place;
-        menu.width = place.width < 32 ? place.width / 2 : 14;
+        int width = shell->mode == TUI_MODE_SETUP ? 18 : 14;
+        menu.width = place.width < 2 * width ? place.width / 2 : width;
         shell->menu_width = menu.width;
         draw_menu(shell, menu);
         place.x += menu.width + 1;
@@ -88,7 +98,7 @@ static void draw_body(struct tui_shell *shell)
     if (shell->timeline != NULL)
         tui_timeline_draw(shell->timeline, place, place.width >= 120 ? 28 : 14);
     else if (shell->table != NULL)
-        tui_table_draw(shell->table, place, shell->mode != TUI_MODE_SORT);
+        tui_table_draw(shell->table, place, !menu_open(shell));
 }
 
 static int put_hint(int y, int x, const char *key, const char *label)
@@ -127,6 +137,16 @@ static const char *bar_label(const struct tui_shell *shell, const struct tui_bar
     return item->label;
 }
 
+/* What the column under the menu's cursor is. */
+static void put_column_help(const struct tui_shell *shell, int y, int x)
+{
+    const struct tui_column *columns;
+    unsigned count = tui_table_columns(shell->table, &columns);
+    int room = tui_columns() - x - 1;
+    if (shell->menu_line < count && columns[shell->menu_line].help != NULL && room > 5)
+        tui_put(y, x + 1, room, TUI_NORMAL, TUI_LEFT, columns[shell->menu_line].help);
+}
+
 static void draw_bar(const struct tui_shell *shell)
 {
     int y = shell->bar_y, end = 0;
@@ -137,6 +157,13 @@ static void draw_bar(const struct tui_shell *shell)
     if (shell->mode == TUI_MODE_SORT) {
         end += put_hint(y, end, "Enter", "Sort");
         end += put_hint(y, end, "Esc", "Cancel");
+        put_column_help(shell, y, end);
+        return;
+    } else if (shell->mode == TUI_MODE_SETUP) {
+        end += put_hint(y, end, "Space", "On/off");
+        end += put_hint(y, end, "Esc", "Done");
+        put_column_help(shell, y, end);
+        return;
     } else {
         struct tui_bar_item items[TUI_BAR_ITEMS];
         size_t n = tui_keymap_bar(&shell->keymap, tui_columns(), items);
@@ -224,15 +251,32 @@ static void choose_sort(struct tui_shell *shell)
     shell->mode = TUI_MODE_BROWSE;
 }
 
-static void sort_key(struct tui_shell *shell, int key)
+static void toggle_column(struct tui_shell *shell)
+{
+    if (shell->menu_line == 0)
+        return; /* without it nobody knows what a line is about */
+    tui_table_hide(shell->table, shell->menu_line, !tui_table_hides(shell->table, shell->menu_line));
+    shell->chose = true;
+}
+
+static int close_setup(struct tui_shell *shell)
+{
+    shell->mode = TUI_MODE_BROWSE;
+    return shell->chose ? TUI_SETUP_DONE : TUI_NONE;
+}
+
+static int menu_key(struct tui_shell *shell, int key)
 {
     const struct tui_column *columns;
     unsigned count = tui_table_columns(shell->table, &columns);
     int command = tui_keymap_command(&shell->keymap, key);
-    if (key == TUI_KEY_ENTER)
+    bool setup = shell->mode == TUI_MODE_SETUP;
+    if (setup && (key == ' ' || key == TUI_KEY_ENTER))
+        toggle_column(shell);
+    else if (key == TUI_KEY_ENTER)
         choose_sort(shell);
-    else if (command == TUI_BACK || command == TUI_QUIT || command == TUI_SORT_MENU)
-        shell->mode = TUI_MODE_BROWSE;
+    else if (command == TUI_BACK || command == TUI_QUIT || command == (setup ? TUI_SETUP : TUI_SORT_MENU))
+        return close_setup(shell);
     else if (command == TUI_UP)
         shell->menu_line -= shell->menu_line > 0;
     else if (command == TUI_DOWN)
@@ -241,6 +285,14 @@ static void sort_key(struct tui_shell *shell, int key)
         shell->menu_line = 0;
     else if (command == TUI_LAST)
         shell->menu_line = count - 1;
+    return TUI_NONE;
+}
+
+static void open_menu(struct tui_shell *shell, enum tui_mode mode)
+{
+    shell->mode = mode;
+    shell->chose = false;
+    shell->menu_line = mode == TUI_MODE_SORT ? tui_table_sort_column(shell->table) : 0;
 }
 
 static void start_prompt(struct tui_shell *shell, enum tui_mode mode)
@@ -303,10 +355,9 @@ static int body_command(struct tui_shell *shell, int command)
             start_prompt(shell, TUI_MODE_FILTER);
         return TUI_NONE;
     case TUI_SORT_MENU:
-        if (table != NULL) {
-            shell->mode = TUI_MODE_SORT;
-            shell->menu_line = tui_table_sort_column(table);
-        }
+    case TUI_SETUP:
+        if (table != NULL)
+            open_menu(shell, command == TUI_SETUP ? TUI_MODE_SETUP : TUI_MODE_SORT);
         return TUI_NONE;
     case TUI_BACK:
         if (table == NULL || tui_table_filter_words(table)[0] == '\0')
@@ -345,12 +396,15 @@ static int click(struct tui_shell *shell, const struct tui_event *event)
         return shell->mode == TUI_MODE_BROWSE ? run(shell, bar_click(shell, event->x)) : TUI_NONE;
     if (shell->page_open || shell->timeline != NULL || shell->table == NULL)
         return TUI_NONE;
-    if (shell->mode == TUI_MODE_SORT && event->x < shell->body.x + shell->menu_width) {
+    if (menu_open(shell) && event->x < shell->body.x + shell->menu_width) {
         const struct tui_column *columns;
         int line = event->y - shell->body.y - 1;
         if (line >= 0 && (unsigned)line < tui_table_columns(shell->table, &columns)) {
             shell->menu_line = (unsigned)line;
-            choose_sort(shell);
+            if (shell->mode == TUI_MODE_SETUP)
+                toggle_column(shell);
+            else
+                choose_sort(shell);
         }
         return TUI_NONE;
     }
@@ -392,8 +446,8 @@ int tui_shell_event(struct tui_shell *shell, const struct tui_event *event)
         filter_key(shell, event->key);
         return TUI_NONE;
     case TUI_MODE_SORT:
-        sort_key(shell, event->key);
-        return TUI_NONE;
+    case TUI_MODE_SETUP:
+        return menu_key(shell, event->key);
     default:
         return run(shell, tui_keymap_command(&shell->keymap, event->key));
     }

@@ -1,6 +1,6 @@
 /*
  * What every screen of ours has around its data: a body (table or timeline), pages over it
- * (help, details), the prompts of search and filter, the sort menu, the function bar.
+ * (help, details), the prompts of search and filter, the menus of sort and setup, the function bar.
  *
  * The program draws its own header, gives the rest of the screen to tui_shell_draw, and
  * passes every event to tui_shell_event, which hands back the commands that are not its own.
@@ -13,7 +13,7 @@
 #include "fr-tui/table.h"
 #include "fr-tui/timeline.h"
 
-enum tui_mode { TUI_MODE_BROWSE, TUI_MODE_SEARCH, TUI_MODE_FILTER, TUI_MODE_SORT };
+enum tui_mode { TUI_MODE_BROWSE, TUI_MODE_SEARCH, TUI_MODE_FILTER, TUI_MODE_SORT, TUI_MODE_SETUP };
 
 struct tui_shell {
     /* set by the program */
@@ -32,6 +32,7 @@ struct tui_shell {
     bool page_open;
     struct tui_pane page;
     unsigned menu_line;
+    bool chose; /* the setup menu has changed something */
     int menu_width;
     struct tui_rect body;
     int bar_y;
@@ -41,7 +42,7 @@ struct tui_shell {
 void tui_shell_page(struct tui_shell *shell, const struct tui_pane_source *source, void *context,
                     const char *title);
 void tui_shell_draw(struct tui_shell *shell, struct tui_rect place);
-/* TUI_NONE, or a command for the program (its own, TUI_QUIT, TUI_OPEN, TUI_BACK …). */
+/* TUI_NONE, or a command for the program (its own, TUI_QUIT, TUI_OPEN, TUI_BACK, TUI_SETUP_DONE …). */
 int tui_shell_event(struct tui_shell *shell, const struct tui_event *event);
 
 #endif

@@ -367,6 +367,18 @@ bool tui_table_sort_descending(const struct tui_table *table)
     return table->descending;
 }
 
+void tui_table_hide(struct tui_table *table, unsigned column, bool hide)
+{
+    if (column == 0 || column >= table->ncolumns)
+        return;
+    table->hidden = hide ? table->hidden | 1u << column : table->hidden & ~(1u << column);
+}
+
+bool tui_table_hides(const struct tui_table *table, unsigned column)
+{
+    return column < table->ncolumns && table->hidden & 1u << column;
+}
+
 unsigned tui_table_columns(const struct tui_table *table, const struct tui_column **columns)
 {
     *columns = table->columns;
@@ -516,13 +528,9 @@ static size_t page(const struct tui_table *table)
     return table->place.height > 2 ? (size_t)table->place.height - 2 : 1;
 }
 
-static int farthest_scroll(const struct tui_table *table)
+int tui_table_farthest(const struct tui_table *table)
 {
-    int total = 0;
-    for (unsigned c = 0; c < table->ncolumns; c++)
-        total += table->widths[c] + 1;
-    int spare = total - 1 - table->place.width;
-    return spare > 0 ? spare : 0;
+    return table->total > table->place.width ? table->total - table->place.width : 0;
 }
 
 bool tui_table_command(struct tui_table *table, int command)
@@ -552,8 +560,8 @@ bool tui_table_command(struct tui_table *table, int command)
         return true;
     case TUI_RIGHT_COLUMN:
         table->scroll += 8;
-        if (table->scroll > farthest_scroll(table))
-            table->scroll = farthest_scroll(table);
+        if (table->scroll > tui_table_farthest(table))
+            table->scroll = tui_table_farthest(table);
         return true;
     case TUI_TREE:
         tui_table_set_tree(table, !table->tree);

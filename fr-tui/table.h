@@ -32,6 +32,7 @@ struct tui_column {
     bool numeric;     /* sorts by number, large ones first, and stands at the right */
     bool rising;      /* numeric, but small ones first */
     bool left;        /* numeric, but stands at the left */
+    int yields;       /* in a narrow window the largest goes first; equal ones from the right */
 };
 
 struct tui_source {
@@ -58,6 +59,9 @@ bool tui_table_update(struct tui_table *table);
 void tui_table_sort(struct tui_table *table, unsigned column, bool descending);
 unsigned tui_table_sort_column(const struct tui_table *table);
 bool tui_table_sort_descending(const struct tui_table *table);
+/* Columns that the user does not want to see; the first one always stays. */
+void tui_table_hide(struct tui_table *table, unsigned column, bool hide);
+bool tui_table_hides(const struct tui_table *table, unsigned column);
 unsigned tui_table_columns(const struct tui_table *table, const struct tui_column **columns);
 
 /* Words as for tui_text_matches; "" = none. */
@@ -91,10 +95,13 @@ bool tui_table_click(struct tui_table *table, int y, int x);
 void tui_table_wheel(struct tui_table *table, int direction);
 
 /*
- * Widths of columns in a viewport, pure: minimum widths, spare room shared by those that
- * grow. Returns the total with one cell between columns.
+ * Which columns a viewport shows, and how wide, pure. Into order go the numbers of all that are
+ * not hidden (bit c of hidden = column c): in their own order those that fit, then the others,
+ * which one sees by scrolling to the right; *fit tells how many fit. Into widths, by column
+ * number: minimum widths, and spare room shared by those that fit and grow. Returns how many
+ * are in order.
  */
-int tui_columns_layout(const struct tui_column *columns, unsigned count, int viewport, bool tree,
-                       int *widths);
+unsigned tui_columns_layout(const struct tui_column *columns, unsigned count, uint32_t hidden, int viewport,
+                            bool tree, unsigned *order, unsigned *fit, int *widths);
 
 #endif

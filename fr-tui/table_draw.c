@@ -5,26 +5,80 @@
 #include <stdio.h>
 #include <string.h>
 
-int tui_columns_layout(const struct tui_column *columns, unsigned count, int viewport, bool tree, int *widths)
+static int least_width(const struct tui_column *column, bool tree)
 {
-    int total = count > 0 ? (int)count - 1 : 0;
+    return tree && column->tree_width > column->width ? column->tree_width : column->width;
+}
+
+/* Of the columns that stand, the one that goes next; 0 = none but the first is left. */
+static unsigned next_to_yield(const struct tui_column *columns, unsigned count, uint32_t gone)
+{
+    unsigned next = 0;
+    for (unsigned c = 1; c < count; c++) {
+        if (!(gone & 1u << c) && (next == 0 || columns[c].yields >= columns[next].yields))
+            next = c;
+    }
+    return next;
+}
+
+unsigned tui_columns_layout(const struct tui_column *columns, unsigned count, uint32_t hidden, int viewport,
+                            bool tree, unsigned *order, unsigned *fit, int *widths)
+{
+    unsigned shown = 0;
+    int total = -1;
+    hidden &= ~1u;
     for (unsigned c = 0; c < count; c++) {
-        bool wide = tree && columns[c].tree_width > columns[c].width;
-        widths[c] = wide ? columns[c].tree_width : columns[c].width;
-        total += widths[c];
+        widths[c] = least_width(&columns[c], tree);
+        total += hidden & 1u << c ? 0 : widths[c] + 1;
+    }
+    uint32_t gone = hidden;
+    for (unsigned c; total > viewport && (c = next_to_yield(columns, count, gone)) > 0;) {
+        gone |= 1u << c;
+        total -= widths[c] + 1;
+    }
+    for (unsigned c = 0; c < count; c++) {
+        if (!(gone & 1u << c))
+            order[shown++] = c;
+    }
+    *fit = shown;
+    for (unsigned c = 0; c < count; c++) {
+        if (gone & ~hidden & 1u << c)
+            order[shown++] = c;
     }
     /* A cell each in turn: every column that grows gets its fair share, and none too much. */
     for (bool grew = true; grew && total < viewport;) {
         grew = false;
-        for (unsigned c = 0; c < count && total < viewport; c++) {
-            if (widths[c] < columns[c].max_width) {
-                widths[c]++;
+        for (unsigned i = 0; i < *fit && total < viewport; i++) {
+            if (widths[order[i]] < columns[order[i]].max_width) {
+                widths[order[i]]++;
                 total++;
                 grew = true;
             }
         }
     }
-    return total;
+    return shown;
+}
+
+/* Where the columns stand. Those that do not fit begin beyond the window, so that none is seen in part. */
+static void lay_out(struct tui_table *table)
+{
+    int at = 0, width = table->place.width;
+    /* Room for the sign that there is more at the right. */
+    for (int room = width; room >= width - 2; room -= 2) {
+        table->shown = tui_columns_layout(table->columns, table->ncolumns, table->hidden, room, table->tree,
+                                          table->order, &table->fit, table->widths);
+        if (table->shown == table->fit)
+            break;
+    }
+    table->total = 0;
+    for (unsigned i = 0; i < table->shown; i++) {
+        unsigned c = table->order[i];
+        if (i == table->fit && at < width + 1)
+            at = width + 1;
+        table->at[c] = at;
+        table->total = at + table->widths[c];
+        at += table->widths[c] + 1;
+    }
 }
 
 /* One field of the scrolled part: at cell `at` of the line, `fixed` cells of the window are taken. */
@@ -52,8 +106,8 @@ static void draw_heading(const struct tui_table *table)
 {
     struct tui_rect place = table->place;
     tui_put(place.y, place.x, place.width, TUI_COLUMN, TUI_LEFT, "");
-    int at = 0;
-    for (unsigned c = 0; c < table->ncolumns; c++) {
+    for (unsigned i = 0; i < table->shown; i++) {
+        unsigned c = table->order[i];
         const struct tui_column *column = &table->columns[c];
         bool sorted = c == table->sort;
         char text[64];
@@ -67,9 +121,11 @@ static void draw_heading(const struct tui_table *table)
             tui_put(place.y, place.x, table->widths[0] < place.width ? table->widths[0] : place.width, style,
                     align, text);
         else
-            put_scrolled(table, place.y, table->widths[0], at, table->widths[c], style, align, text);
-        at += table->widths[c] + 1;
+            put_scrolled(table, place.y, table->widths[0], table->at[c], table->widths[c], style, align,
+                         text);
     }
+    if (table->total - table->scroll > place.width && place.width > table->widths[0])
+        tui_put(place.y, place.x + place.width - 1, 1, TUI_COLUMN, TUI_LEFT, tui_utf8() ? "\u25b8" : ">");
 }
 
 /* "│  ├─ " before the first column's text. */
@@ -100,15 +156,15 @@ static void draw_line(const struct tui_table *table, int y, size_t index, bool f
     bool tagged = tui_ids_has(&table->tagged, table->source->id(table->context, line->row));
     enum tui_style whole = selected ? (focus ? TUI_SELECTED : TUI_SELECTED_OFF) : TUI_NORMAL;
     tui_put(y, place.x, place.width, whole, TUI_LEFT, "");
-    int at = 0;
-    for (unsigned c = 0; c < table->ncolumns; c++) {
+    for (unsigned i = 0; i < table->shown; i++) {
+        unsigned c = table->order[i];
         struct tui_cell cell = {.number = NAN, .style = TUI_NORMAL};
         table->source->cell(table->context, line->row, c, &cell);
         enum tui_style style = selected ? whole : tagged ? TUI_TAGGED : cell.style;
         enum tui_align align = align_of(table, c);
         int width = table->widths[c];
         if (c > 0) {
-            put_scrolled(table, y, table->widths[0], at, width, style, align, cell.text);
+            put_scrolled(table, y, table->widths[0], table->at[c], width, style, align, cell.text);
         } else {
             char text[256], branch[96] = "";
             if (table->tree)
@@ -116,7 +172,6 @@ static void draw_line(const struct tui_table *table, int y, size_t index, bool f
             snprintf(text, sizeof text, "%s%s%s", branch, tagged ? "*" : "", cell.text);
             tui_put(y, place.x, width < place.width ? width : place.width, style, align, text);
         }
-        at += width + 1;
     }
 }
 
@@ -126,10 +181,9 @@ void tui_table_draw(struct tui_table *table, struct tui_rect place, bool focus)
         return;
     bool resized = place.height != table->place.height;
     table->place = place;
-    int total = tui_columns_layout(table->columns, table->ncolumns, place.width, table->tree, table->widths);
-    int spare = total > place.width ? total - place.width : 0;
-    if (table->scroll > spare)
-        table->scroll = spare;
+    lay_out(table);
+    if (table->scroll > tui_table_farthest(table))
+        table->scroll = tui_table_farthest(table);
     size_t height = (size_t)(place.height - 1);
     if (resized)
         tui_table_show_selected(table, height);
@@ -153,10 +207,9 @@ bool tui_table_click(struct tui_table *table, int y, int x)
     int cell = x - place.x;
     if (cell >= table->widths[0])
         cell += table->scroll;
-    int at = 0;
-    for (unsigned c = 0; c < table->ncolumns; c++) {
-        at += table->widths[c] + 1;
-        if (cell >= at)
+    for (unsigned i = 0; i < table->shown; i++) {
+        unsigned c = table->order[i];
+        if (cell > table->at[c] + table->widths[c])
             continue;
         const struct tui_column *column = &table->columns[c];
         bool again = c == table->sort;

@@ -38,12 +38,17 @@ struct tui_table {
     int scroll;      /* cells to the right */
     struct tui_ids tagged, toggled;
 
+    uint32_t hidden;       /* bit c: the user does not want column c */
     struct tui_rect place; /* of the last draw */
-    int widths[TUI_MAX_COLUMNS];
+    unsigned order[TUI_MAX_COLUMNS], shown, fit;
+    int widths[TUI_MAX_COLUMNS], at[TUI_MAX_COLUMNS]; /* by column number; cells from the left */
+    int total;
 };
 
 bool tui_ids_has(const struct tui_ids *ids, uint64_t id);
 /* Scrolls so that the selected line is inside a window of height lines. */
 void tui_table_show_selected(struct tui_table *table, size_t height);
+/* How far the last draw can be scrolled to the right. */
+int tui_table_farthest(const struct tui_table *table);
 
 #endif

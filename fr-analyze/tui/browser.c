@@ -6,6 +6,7 @@
 
 #include "fr-analyze/tui/browser.h"
 #include "fr-common.h"
+#include "fr-tui/settings.h"
 
 #define WAY_MAX   256      /* places that Esc leads back to */
 #define WORK_NS   15000000 /* of reading between two looks at the keys */
@@ -20,7 +21,7 @@ static const struct view *const views[VIEWS] = {
 };
 
 static const struct tui_binding shared[] = {
-    {CMD_VIEW, {TUI_F(2), TUI_KEY_TAB}, "View", "next view: verdict, communicators, ranks, timeline"},
+    {CMD_VIEW, {TUI_KEY_TAB}, NULL, "next view: verdict, communicators, ranks, timeline"},
     {CMD_VIEW_BACK, {TUI_KEY_BACK_TAB}, NULL, "previous view"},
     {CMD_1, {'1'}, NULL, "verdict"},
     {CMD_2, {'2'}, NULL, "communicators"},
@@ -38,6 +39,7 @@ static const struct tui_binding line_keys[] = {
     {TUI_OPEN, {TUI_KEY_ENTER}, NULL, "go to what the selected line is about"},
 };
 static const struct tui_binding table_keys[] = {
+    {TUI_SETUP, {TUI_F(2), 'C'}, "Setup", "setup: choose the columns; kept for the next time"},
     {TUI_SORT_MENU, {TUI_F(6), '<', '>', ',', '.'}, "SortBy", "choose the column to sort by"},
     {TUI_SORT_INVERT, {'I'}, NULL, "invert the sort order"},
     {TUI_TAG, {' '}, NULL, "tag the selected line"},
@@ -334,6 +336,25 @@ static void draw(struct browser *b)
     tui_end();
 }
 
+/* ---- what the user chose of columns ---- */
+
+static size_t settings_of(const struct browser *b, struct tui_setting settings[VIEWS])
+{
+    size_t n = 0;
+    for (unsigned v = 0; v < VIEWS; v++)
+        if (views[v]->keys == KEYS_TABLE || views[v]->keys == KEYS_TREE)
+            settings[n++] = (struct tui_setting){views[v]->name, b->tables[v]};
+    return n;
+}
+
+static void keep_settings(struct browser *b)
+{
+    struct tui_setting settings[VIEWS];
+    size_t n = settings_of(b, settings);
+    if (tui_settings_save(b->shell.name, settings, n, b->shell.status, sizeof b->shell.status))
+        b->shell.status[0] = '\0';
+}
+
 /* ---- events ---- */
 
 static void run_command(struct browser *b, int command)
@@ -345,6 +366,9 @@ static void run_command(struct browser *b, int command)
         break;
     case TUI_BACK:
         go_back(b);
+        break;
+    case TUI_SETUP_DONE:
+        keep_settings(b);
         break;
     case TUI_OPEN:
         if (views[b->here.view]->target(b, &place))
@@ -513,6 +537,10 @@ static bool set_up(struct browser *b)
     b->finding = BROWSE_NONE;
     b->shell.name = "fr-analyze";
     b->shell.notes = notes;
+    if (ok) {
+        struct tui_setting settings[VIEWS];
+        tui_settings_load(b->shell.name, settings, settings_of(b, settings));
+    }
     return ok;
 }
 

@@ -33,16 +33,29 @@ enum {
 };
 
 static const struct tui_column columns[COLUMNS] = {
-    [COL_NAME] = {.name = "COMMUNICATOR", .width = 16, .tree_width = 20, .max_width = 40},
-    [COL_STATUS] = {.name = "STATUS", .width = 19},
-    [COL_RANKS] = {.name = "RANKS", .width = 9, .max_width = 12, .numeric = true},
-    [COL_OPS] = {.name = "OPS", .width = 9, .numeric = true},
-    [COL_SPREAD] = {.name = "SPREAD", .width = 7, .numeric = true},
-    [COL_BEHIND] = {.name = "BEHIND", .width = 6, .numeric = true},
-    [COL_P2P] = {.name = "SEND/RECV", .width = 9, .numeric = true},
-    [COL_LOST] = {.name = "LOST", .width = 6, .numeric = true},
-    [COL_MADE] = {.name = "MADE BY", .width = 12, .max_width = 20},
-    [COL_UID] = {.name = "UID", .width = 16},
+    [COL_NAME] = {.name = "COMMUNICATOR",
+                  .help = "name, or the first half of its uid; below it those made from it",
+                  .width = 16,
+                  .tree_width = 20,
+                  .max_width = 40},
+    [COL_STATUS] = {.name = "STATUS", .help = "first finding about it, or how even it is", .width = 19},
+    [COL_RANKS] =
+        {.name = "RANKS", .help = "members seen, of how many", .width = 9, .max_width = 12, .numeric = true},
+    [COL_OPS] = {.name = "OPS",
+                 .help = "calls that the foremost member entered",
+                 .width = 9,
+                 .numeric = true},
+    [COL_SPREAD] = {.name = "SPREAD",
+                    .help = "calls between the first and the last member",
+                    .width = 7,
+                    .numeric = true},
+    [COL_BEHIND] = {.name = "BEHIND", .help = "members behind the foremost", .width = 6, .numeric = true},
+    [COL_P2P] =
+        {.name = "SEND/RECV", .help = "messages of all members", .width = 9, .numeric = true, .yields = 2},
+    [COL_LOST] = {.name = "LOST", .help = "calls without a record", .width = 6, .numeric = true, .yields = 1},
+    [COL_MADE] =
+        {.name = "MADE BY", .help = "the call that made it", .width = 12, .max_width = 20, .yields = 3},
+    [COL_UID] = {.name = "UID", .help = "equal on all members", .width = 16, .yields = 4},
 };
 
 static size_t rows(void *context)
@@ -207,18 +220,22 @@ enum {
 };
 
 static const struct tui_column member_columns[MEM_COLUMNS] = {
-    [MEM_PLACE] = {.name = "#", .width = 5, .numeric = true, .rising = true},
-    [MEM_RANK] = {.name = "RANK", .width = 6, .numeric = true, .rising = true},
-    [MEM_ROLE] = {.name = "VERDICT", .width = 8},
-    [MEM_BEHIND] = {.name = "BEHIND", .width = 6, .numeric = true},
-    [MEM_ENTERED] = {.name = "ENTERED", .width = 8, .numeric = true},
-    [MEM_RETURNED] = {.name = "RETURNED", .width = 8, .numeric = true},
-    [MEM_OP] = {.name = "LAST OP", .width = 20, .max_width = 40},
-    [MEM_STATE] = {.name = "PROGRESS", .width = 11},
-    [MEM_HOST] = {.name = "HOST", .width = 10, .max_width = 32},
-    [MEM_P2P] = {.name = "SEND/RECV", .width = 9, .numeric = true},
-    [MEM_LOST] = {.name = "LOST", .width = 6, .numeric = true},
-    [MEM_END] = {.name = "TEARDOWN", .width = 12},
+    [MEM_PLACE] = {.name = "#", .help = "comm rank", .width = 5, .numeric = true, .rising = true},
+    [MEM_RANK] = {.name = "RANK", .help = "place in the job", .width = 6, .numeric = true, .rising = true},
+    [MEM_ROLE] = {.name = "VERDICT", .help = "what the findings say of it", .width = 8},
+    [MEM_BEHIND] = {.name = "BEHIND",
+                    .help = "calls behind the foremost member",
+                    .width = 6,
+                    .numeric = true},
+    [MEM_ENTERED] = {.name = "ENTERED", .help = "calls entered", .width = 8, .numeric = true},
+    [MEM_RETURNED] =
+        {.name = "RETURNED", .help = "calls that returned", .width = 8, .numeric = true, .yields = 2},
+    [MEM_OP] = {.name = "LAST OP", .help = "the last call that moves data", .width = 20, .max_width = 40},
+    [MEM_STATE] = {.name = "PROGRESS", .help = "how far that call came", .width = 11},
+    [MEM_HOST] = {.name = "HOST", .help = "where it ran", .width = 10, .max_width = 32},
+    [MEM_P2P] = {.name = "SEND/RECV", .help = "messages entered", .width = 9, .numeric = true, .yields = 3},
+    [MEM_LOST] = {.name = "LOST", .help = "calls without a record", .width = 6, .numeric = true, .yields = 4},
+    [MEM_END] = {.name = "TEARDOWN", .help = "the call that ended it", .width = 12, .yields = 1},
 };
 
 static size_t member_rows(void *context)

@@ -52,21 +52,25 @@ enum {
 };
 
 static const struct tui_column columns[COLUMNS] = {
-    [COL_PLACE] = {.name = "#", .width = 4, .numeric = true, .rising = true},
-    [COL_RANK] = {.name = "RANK", .width = 5, .numeric = true, .rising = true},
-    [COL_FIT] = {.name = "FIT", .width = 11},
-    [COL_CALL] = {.name = "CALL", .width = 10, .max_width = 20},
-    [COL_COUNT] = {.name = "COUNT", .width = 10, .max_width = 16, .numeric = true},
-    [COL_TYPE] = {.name = "TYPE", .width = 5, .max_width = 7},
-    [COL_REDOP] = {.name = "OP", .width = 4, .max_width = 6},
-    [COL_ROOT] = {.name = "ROOT", .width = 4, .max_width = 6},
-    [COL_ENTER] = {.name = "ENTERED", .width = 10, .numeric = true},
-    [COL_STATE] = {.name = "PROGRESS", .width = 11},
-    [COL_TOOK] = {.name = "TOOK", .width = 9, .numeric = true},
-    [COL_CODE] = {.name = "CODE", .width = 12, .max_width = 48},
-    [COL_HOST] = {.name = "HOST", .width = 8, .max_width = 32},
-    [COL_RESULT] = {.name = "RESULT", .width = 10, .max_width = 20},
-    [COL_ROLE] = {.name = "VERDICT", .width = 8},
+    [COL_PLACE] = {.name = "#", .help = "comm rank", .width = 4, .numeric = true, .rising = true},
+    [COL_RANK] = {.name = "RANK", .help = "place in the job", .width = 5, .numeric = true, .rising = true},
+    [COL_FIT] = {.name = "FIT", .help = "is the call the one that most made?", .width = 11},
+    [COL_CALL] = {.name = "CALL", .help = "what it called", .width = 10, .max_width = 20},
+    [COL_COUNT] =
+        {.name = "COUNT", .help = "number of elements", .width = 10, .max_width = 16, .numeric = true},
+    [COL_TYPE] = {.name = "TYPE", .help = "data type", .width = 5, .max_width = 7},
+    [COL_REDOP] = {.name = "OP", .help = "reduction", .width = 4, .max_width = 6, .yields = 2},
+    [COL_ROOT] = {.name = "ROOT", .help = "root of the call", .width = 4, .max_width = 6, .yields = 3},
+    [COL_ENTER] =
+        {.name = "ENTERED", .help = "after the first one", .width = 10, .numeric = true, .yields = 2},
+    [COL_STATE] = {.name = "PROGRESS", .help = "how far the call came", .width = 11},
+    [COL_TOOK] = {.name = "TOOK", .help = "from entry to return", .width = 9, .numeric = true, .yields = 4},
+    [COL_CODE] =
+        {.name = "CODE", .help = "line of code that called", .width = 12, .max_width = 48, .yields = 1},
+    [COL_HOST] = {.name = "HOST", .help = "where it ran", .width = 8, .max_width = 32, .yields = 5},
+    [COL_RESULT] =
+        {.name = "RESULT", .help = "what NCCL returned", .width = 10, .max_width = 20, .yields = 6},
+    [COL_ROLE] = {.name = "VERDICT", .help = "what the findings say of the rank", .width = 8, .yields = 7},
 };
 
 /* ---- what is read ---- */

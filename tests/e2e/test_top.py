@@ -261,7 +261,7 @@ def test_screen_views(job, columns, rows):
         text = screen.start()
         lines = text.splitlines()
         assert "4/4 up]" in lines[0] and "Job: job 1" in lines[0]
-        assert re.search(r"^ *RANK△ +HOST +STATE +OP +FOR +COMM +SEQ +LAG +OPS/S +LOST", text, re.M)
+        assert re.search(r"^ *RANK△ +HOST +STATE +OP +FOR +COMM +SEQ +LAG +OPS/S", text, re.M)
         assert len(re.findall(r"^ +[0-3] \S+ +(running|in_call|idle) ", text, re.M)) == RANKS
         assert lines[-1].startswith("F1Help"), text
         screen.keys("Tab")

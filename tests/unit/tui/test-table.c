@@ -1,14 +1,18 @@
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "fr-tui/table.h"
+#include "fr-tui/settings.h"
 
 /* A table over an array that the test changes. */
 struct row {
@@ -246,20 +250,76 @@ static void test_layout(void **state)
 {
     (void)state;
     static const struct tui_column c[] = {{"A", NULL, .width = 5, .max_width = 8, .tree_width = 9},
-                                          {"B", NULL, .width = 10},
-                                          {"C", NULL, .width = 4, .max_width = 100}};
-    int widths[3];
-    assert_int_equal(tui_columns_layout(c, 3, 10, false, widths), 21); /* wider than the screen: scrolls */
-    assert_int_equal(widths[0], 5);
-    assert_int_equal(tui_columns_layout(c, 3, 25, false, widths), 25);
+                                          {"B", NULL, .width = 10, .yields = 1},
+                                          {"C", NULL, .width = 4, .max_width = 100},
+                                          {"D", NULL, .width = 3}};
+    int widths[4];
+    unsigned order[4], fit;
+    assert_int_equal(tui_columns_layout(c, 4, 0, 29, false, order, &fit, widths), 4);
+    assert_int_equal(fit, 4);
     assert_int_equal(widths[0], 7);
     assert_int_equal(widths[1], 10);
     assert_int_equal(widths[2], 6);
-    assert_int_equal(tui_columns_layout(c, 3, 300, false, widths), 120);
+    tui_columns_layout(c, 4, 0, 300, false, order, &fit, widths);
     assert_int_equal(widths[2], 100);
-    tui_columns_layout(c, 3, 10, true, widths);
+
+    /* Too narrow for all: B goes first because it says so, then those at the right; A never. */
+    assert_int_equal(tui_columns_layout(c, 4, 0, 24, false, order, &fit, widths), 4);
+    assert_int_equal(fit, 3);
+    assert_memory_equal(order, ((unsigned[]){0, 2, 3, 1}), sizeof order);
+    assert_int_equal(widths[0] + widths[2] + widths[3], 22);
+    assert_int_equal(tui_columns_layout(c, 4, 0, 10, false, order, &fit, widths), 4);
+    assert_int_equal(fit, 2);
+    assert_memory_equal(order, ((unsigned[]){0, 2, 1, 3}), sizeof order);
+    tui_columns_layout(c, 4, 0, 2, true, order, &fit, widths);
+    assert_int_equal(fit, 1);
     assert_int_equal(widths[0], 9);
-    assert_int_equal(tui_columns_layout(c, 0, 10, false, widths), 0);
+
+    /* Hidden ones take no room and are nowhere; the first cannot be hidden. */
+    assert_int_equal(tui_columns_layout(c, 4, 1u << 0 | 1u << 2, 20, false, order, &fit, widths), 3);
+    assert_int_equal(fit, 3);
+    assert_memory_equal(order, ((unsigned[]){0, 1, 3}), 3 * sizeof *order);
+    assert_int_equal(tui_columns_layout(c, 0, 0, 10, false, order, &fit, widths), 0);
+}
+
+static void test_settings(void **state)
+{
+    (void)state;
+    static const struct tui_column four[] = {{"RANK", NULL, .width = 4},
+                                             {"LAST CALL", NULL, .width = 4},
+                                             {"HOST", NULL, .width = 4},
+                                             {"HOSTS", NULL, .width = 4}};
+    struct data data = {0};
+    struct tui_table *table = tui_table_new(four, 4, &source, &data);
+    struct tui_table *again = tui_table_new(four, 4, &source, &data);
+    char home[] = "/tmp/tui-settings.XXXXXX", reason[256], path[512];
+    assert_non_null(mkdtemp(home));
+    setenv("XDG_CONFIG_HOME", home, 1);
+    const struct tui_setting settings = {"ranks", table}, same = {"ranks", again};
+    tui_table_hide(table, 0, true);
+    tui_table_hide(table, 1, true);
+    tui_table_hide(table, 3, true);
+    assert_true(tui_settings_save("test", &settings, 1, reason, sizeof reason));
+    tui_settings_load("test", &same, 1);
+    assert_false(tui_table_hides(again, 0));
+    assert_true(tui_table_hides(again, 1));
+    assert_false(tui_table_hides(again, 2));
+    assert_true(tui_table_hides(again, 3));
+    snprintf(path, sizeof path, "%s/flight-recorder/test.conf", home);
+    assert_int_equal(unlink(path), 0);
+    tui_settings_load("test", &same, 1); /* no file is no news */
+    assert_int_equal(chmod(home, 0700), 0);
+    snprintf(path, sizeof path, "%s/flight-recorder", home);
+    assert_int_equal(rmdir(path), 0);
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_false(tui_settings_save("test", &settings, 1, reason, sizeof reason));
+    assert_non_null(strstr(reason, "test.conf: Not a directory"));
+    unlink(path);
+    rmdir(home);
+    tui_table_free(table);
+    tui_table_free(again);
 }
 
 int main(void)
@@ -272,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_strange_trees),
         cmocka_unit_test(test_tags),
         cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -197,6 +197,7 @@ int main(int argc, char **argv)
     if (optind == argc)
         return fr_usage_error("name the directory of the traces (FREC_DIR)");
     options.job.live_dir = fr_live_dir(live_dir);
+    options.job.analyze = true;
     if (options.watch && options.tui)
         return fr_usage_error("--watch and --tui exclude each other");
     if (options.watch)

@@ -39,6 +39,7 @@ const char *rec_code_name(enum rec_code code)
         [REC_ERR_EMPTY] = "no trace",
         [REC_ERR_MIXED] = "several jobs",
         [REC_ERR_LIMIT] = "limit reached",
+        [REC_ERR_CANCELLED] = "cancelled",
     };
     return (size_t)code < sizeof(names) / sizeof(names[0]) ? names[code] : "unknown error";
 }

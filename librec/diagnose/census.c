@@ -8,20 +8,6 @@
 
 #define NAMED_MAX 4 /* communicators that one note names */
 
-void diag_census_count(struct diag *d, const struct rec_member *member, const struct rec_op *op)
-{
-    struct diag_member *m = diag_member_of(d, member);
-    unsigned flags = rec_kind_flags(op->kind);
-    if (flags & REC_KF_COLL)
-        m->collectives++;
-    else if (flags & REC_KF_P2P)
-        m->sends += op->kind == REC_SEND;
-    else if (flags & REC_KF_RMA)
-        m->onesided++;
-    if (flags & REC_KF_DATA)
-        m->bytes += diag_bytes(op);
-}
-
 /* ---- rows ---- */
 
 static void fill_row(const struct diag *d, struct rec_comm_census *row)
@@ -29,17 +15,16 @@ static void fill_row(const struct diag *d, struct rec_comm_census *row)
     const struct rec_communicator *comm = row->comm;
     for (uint32_t i = 0; i < comm->nmembers; i++) {
         const struct rec_member *member = comm->members[i];
-        const struct diag_member *m = &d->members[d->member_base[comm->index] + i];
         const struct diag_proc *proc = &d->procs[diag_index(d, member->process)];
         uint64_t created =
             diag_common(proc, member->def.created_ns ? member->def.created_ns : member->first_ns);
         if (created && (!row->created_ns || created < row->created_ns))
             row->created_ns = created;
-        if (m->collectives > row->collectives)
-            row->collectives = m->collectives;
-        row->sends += m->sends;
-        row->onesided += m->onesided;
-        row->bytes += m->bytes;
+        if (member->collectives > row->collectives)
+            row->collectives = member->collectives;
+        row->sends += member->sends;
+        row->onesided += member->onesided;
+        row->bytes += member->bytes;
         row->lost += member->lost;
     }
 }

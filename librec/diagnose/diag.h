@@ -150,8 +150,6 @@ struct diag_proc {
 struct diag_member {
     uint64_t next_seq; /* ops entered that count (not those after an abort elsewhere) */
     uint64_t tail_seq; /* lowest seq in the window; UINT64_MAX = none */
-    /* Of all records, for the census. */
-    uint64_t collectives, sends, onesided, bytes;
 };
 
 enum diag_wait_kind { DIAG_WAIT_COLL, DIAG_WAIT_P2P, DIAG_WAIT_CREATE, DIAG_WAIT_TEARDOWN };
@@ -199,6 +197,7 @@ struct diag_edge {
 struct diag {
     const struct rec_job *job;
     uint64_t now_ns, stall_ns;
+    unsigned threads; /* for job_parallel */
     bool oom;
     struct rec_error *err;
 
@@ -214,11 +213,10 @@ struct diag {
     uint64_t *abort_ns;    /* by communicator index: first abort; UINT64_MAX = none */
     struct diag_member *members;
     size_t nmembers;
-    struct diag_map member_ids; /* member address → id */
     struct diag_map rank_procs; /* job rank → process index, the latest of several */
 
     struct diag_op *ops;
-    size_t nops, ops_cap;
+    size_t nops;
     struct diag_unit *units;
     size_t nunits, units_cap;
     struct diag_slot *slots;
@@ -228,10 +226,6 @@ struct diag {
     struct diag_match *matches;
     size_t nmatches, matches_cap;
     struct diag_map match_ids;
-    struct diag_map pair_next; /* (member, peer, direction) → next message number */
-    struct diag_map threads;   /* (process, thread) → index into thread_last */
-    uint64_t *thread_last;     /* when the thread last entered or left a data or creation call, own clock */
-    size_t nthreads, thread_last_cap;
 
     struct diag_wait *waits;
     size_t nwaits, waits_cap;
@@ -276,7 +270,10 @@ static inline bool diag_has(const struct diag *d, const struct rec_communicator 
 
 /* ---- load.c ---- */
 enum rec_code diag_load(struct diag *d);
-uint32_t diag_member_id(const struct diag *d, const struct rec_member *member);
+static inline uint32_t diag_member_id(const struct diag *d, const struct rec_member *member)
+{
+    return d->member_base[member->comm->index] + member->place;
+}
 static inline struct diag_member *diag_member_of(const struct diag *d, const struct rec_member *member)
 {
     return &d->members[diag_member_id(d, member)];
@@ -297,9 +294,6 @@ static inline bool diag_sends(const struct rec_op *op)
 {
     return op->kind == REC_SEND || op->kind == REC_PUT_SIGNAL || op->kind == REC_SIGNAL;
 }
-/* How many messages (signals) this member entered towards (send) or from peer. */
-uint64_t diag_pair_next(const struct diag *d, const struct rec_member *member, int32_t peer, bool send,
-                        bool onesided);
 /* When the thread that issued op last did something. */
 uint64_t diag_thread_quiet(const struct diag *d, const struct diag_op *op);
 
@@ -308,7 +302,6 @@ uint64_t diag_thread_quiet(const struct diag *d, const struct diag_op *op);
 bool diag_generations(const struct rec_job *job, struct rec_census *census);
 
 /* ---- census.c, order.c ---- */
-void diag_census_count(struct diag *d, const struct rec_member *member, const struct rec_op *op);
 /* A row for each communicator, by its index; false without memory. */
 bool diag_census_rows(const struct rec_job *job, struct rec_census *census);
 /* Takes over what was counted for the communicators of one generation. */

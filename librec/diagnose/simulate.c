@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+#include "job/recall.h"
+
 /* Added to the source of signals in keys: a pair numbers its messages and its signals separately. */
 #define ONESIDED (1 << 30)
 /* The end of an op is seen so much later at worst. */
@@ -126,7 +128,8 @@ static void count_partners(struct diag *d, struct diag_match *m)
         if (send && m->onesided)
             return; /* nobody need ever wait for it */
         struct rec_member *peer = diag_member_at(m->comm, send ? m->dst : m->src);
-        bool posted = peer && diag_pair_next(d, peer, send ? m->src : m->dst, !send, m->onesided) > m->seq;
+        bool posted = peer && job_pair_next(peer->process, peer->comm_id, send ? m->src : m->dst, !send,
+                                            m->onesided) > m->seq;
         if (!peer)
             m->unseen = 1;
         else if (!posted && d->procs[diag_index(d, peer->process)].cut)

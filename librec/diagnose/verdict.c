@@ -298,18 +298,14 @@ static void diag_fini(struct diag *d)
     free(d->slots);
     free(d->queues);
     free(d->matches);
-    free(d->thread_last);
     free(d->waits);
     free(d->edges);
     free(d->edge_start);
     free(d->component);
     rec_symbolizer_free(d->symbolizer);
     diag_clock_fini(d);
-    diag_map_free(&d->member_ids);
     diag_map_free(&d->rank_procs);
     diag_map_free(&d->match_ids);
-    diag_map_free(&d->pair_next);
-    diag_map_free(&d->threads);
 }
 
 static uint64_t wall_clock(void)
@@ -326,6 +322,7 @@ static enum rec_code analyze(const struct rec_job *job, const struct rec_analyze
     struct diag d = {.job = job, .err = err, .census = census, .generation = generation};
     bool last = generation + 1 == census->ngenerations;
     d.expected = census->generations[generation].expected;
+    d.threads = options->threads;
     d.now_ns = options->now_ns ? options->now_ns : wall_clock();
     d.stall_ns = (options->stall_sec ? options->stall_sec : DEFAULT_STALL_SEC) * NS_PER_S;
     *verdict = NULL;

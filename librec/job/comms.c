@@ -119,6 +119,8 @@ static bool settle(struct rec_job *job, struct rec_communicator *comm)
 {
     if (comm->nmembers > 1)
         qsort((void *)(uintptr_t)comm->members, comm->nmembers, sizeof(*comm->members), by_comm_rank);
+    for (uint32_t i = 0; i < comm->nmembers; i++)
+        comm->members[i]->place = i;
     describe(comm);
     check_ranks(job, comm);
     return vote_nranks(comm);

@@ -9,6 +9,7 @@
  * callsites.c lines of code behind calls, kept once for all processes
  * site_text.c a call site in words
  * losses.c    ordinals of each thread: what is missing and why
+ * recall.c    what the diagnosis must know of all calls, kept while they are loaded
  * group.c     processes → jobs
  * rank.c      ranks, also derived ones, and the order of processes
  * fate.c      how each process ended
@@ -20,6 +21,7 @@
 
 #include <pthread.h>
 
+#include "job/recall.h"
 #include "rec/callsite.h"
 #include "rec/job.h"
 #include "rec/live.h"
@@ -191,6 +193,40 @@ void job_callsites_fini(struct job_callsites *sites);
 
 /* ---- processes ---- */
 
+/* recall.c's own, of one thread. */
+struct job_thread_recall {
+    uint64_t next, last_ns;     /* as if no record were missing; the last call's time */
+    uint64_t lost_end, lost_ns; /* as a loss record says */
+    uint64_t work_ns;           /* when it last entered or left a data or creation call */
+    bool works;
+};
+
+/* How far messages and signals have come, by pairs of comm rank and peer. */
+struct job_pairs {
+    struct job_map ids;
+    uint32_t *next;
+    size_t count, room;
+    uint64_t last_key; /* the pair met last is likely to be met next */
+    uint32_t last;
+    bool overflow; /* some pairs are not in here */
+};
+
+struct job_recall {
+    size_t size; /* of the tail; 0 = it is not kept */
+    struct job_tail tail;
+    _Atomic bool given; /* whoever sets it takes the tail, whose content is older than the job */
+    struct job_pairs pairs;
+    struct job_gap {
+        uint64_t from_ns, to_ns;
+    } * gaps; /* calls without a record between two moments; empty once loaded */
+    size_t ngaps, gaps_room;
+    uint64_t gap_ns, graph_ns;
+    struct job_work *work;
+    size_t nwork;
+    struct rec_op *creations;
+    size_t ncreations, creations_room;
+};
+
 struct job_thread {
     uint32_t id;
     struct rec_thread_def def;
@@ -199,6 +235,7 @@ struct job_thread {
     uint64_t records; /* ops read */
     struct job_spans gaps;
     struct job_spans losses;
+    struct job_thread_recall recall;
     bool damaged;          /* damage was reported since this thread's last record */
     uint64_t counted_lost; /* the live region's count of ops without a slot */
 };
@@ -246,6 +283,7 @@ struct job_process {
     size_t nredops, redops_room;
     struct rec_op *open;
     size_t nopen, open_room;
+    struct job_recall recall;
     void *stall_memory, *end_memory;
     size_t windows;          /* checkpoint words kept, all members */
     uint64_t anonymous_lost; /* losses of ops whose thread is not told */
@@ -279,8 +317,16 @@ enum rec_code job_scan_open(struct job_process *process, const struct rec_scan_f
 /* The snapshot behind a scan; NULL without a live region. */
 const struct job_snapshot *job_scan_snapshot(const struct rec_scan *scan);
 
-/* load.c: takes over source. Problems with the input become warnings, only NOMEM fails. */
-enum rec_code job_process_load(struct job_process *process, struct rec_error *err) REC_WARN_UNUSED;
+/* Asked now and then by whoever does something long; false = nobody wants it any more. */
+struct job_beat {
+    bool (*go_on)(void *context);
+    void *context;
+};
+enum rec_code job_cancelled(struct rec_error *err);
+
+/* load.c: takes over source. Problems with the input become warnings, only NOMEM and CANCELLED fail. */
+enum rec_code job_process_load(struct job_process *process, const struct job_beat *beat,
+                               struct rec_error *err) REC_WARN_UNUSED;
 struct job_process *job_process_new(struct job_source *source);
 void job_process_free(struct job_process *process);
 
@@ -294,10 +340,18 @@ void job_gpu_free(struct job_process *process);
 
 /* losses.c: keeps account of every thread's ordinals. */
 struct job_thread *job_process_thread(struct job_process *process, uint32_t id, bool create);
-void job_losses_op(struct job_process *process, const struct rec_op *op);
+void job_losses_op(struct job_thread *thread, const struct rec_op *op);
 void job_losses_record(struct job_process *process, const struct rec_loss *loss);
 void job_losses_live(struct job_process *process, const struct job_snapshot *snapshot);
 void job_losses_sum(struct job_process *process);
+
+/* recall.c: a call, from the thread it is of (NULL = too many); known = on a communicator that is kept. */
+void job_recall_op(struct job_process *process, struct job_thread *thread, bool known,
+                   const struct rec_op *op);
+void job_recall_loss(struct job_process *process, const struct rec_loss *loss, uint64_t when_ns);
+/* Once everything was read and the last call is known. */
+void job_recall_settle(struct job_process *process);
+void job_recall_fini(struct job_recall *recall);
 
 /* ---- jobs ---- */
 

@@ -1,56 +1,82 @@
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "internal.h"
+#include "job/parallel.h"
 
-#define MAX_WORKERS 8
-
-/* Loading: each worker takes the next process; what it fills belongs to that process alone. */
+/*
+ * Loading: a thread takes the next process; what it fills belongs to that process alone. The first
+ * failure ends it all.
+ */
 struct loading {
     struct job_process **processes;
     size_t count;
-    _Atomic size_t next;
-    _Atomic bool failed;
-    struct rec_error error; /* written by the worker that sets failed, read after joining */
-    pthread_mutex_t lock;
+    const struct rec_progress *progress;
+    pthread_t caller;
+    _Atomic size_t loaded;
+    _Atomic bool stop;
+    bool cancelled;         /* the caller's thread's own */
+    pthread_mutex_t lock;   /* for error */
+    struct rec_error error; /* the first one; read after the threads were joined */
 };
 
-static void *load_some(void *arg)
+/* Called now and then by whoever loads. */
+static bool go_on(struct loading *loading)
 {
-    struct loading *loading = arg;
-    for (;;) {
-        size_t i = atomic_fetch_add_explicit(&loading->next, 1, memory_order_relaxed);
-        if (i >= loading->count || atomic_load_explicit(&loading->failed, memory_order_relaxed))
-            return NULL;
-        struct rec_error error = {0};
-        if (job_process_load(loading->processes[i], &error) == REC_OK)
-            continue;
-        pthread_mutex_lock(&loading->lock);
-        loading->error = error;
-        atomic_store_explicit(&loading->failed, true, memory_order_relaxed);
-        pthread_mutex_unlock(&loading->lock);
+    if (!pthread_equal(loading->caller, pthread_self()) || !loading->progress || loading->cancelled)
+        return !atomic_load_explicit(&loading->stop, memory_order_relaxed);
+    size_t loaded = atomic_load_explicit(&loading->loaded, memory_order_relaxed);
+    if (!loading->progress->report(loading->progress->context, REC_PHASE_LOAD, loaded, loading->count)) {
+        loading->cancelled = true;
+        atomic_store_explicit(&loading->stop, true, memory_order_relaxed);
     }
+    return !atomic_load_explicit(&loading->stop, memory_order_relaxed);
 }
 
-static enum rec_code load_all(struct rec_job *job, struct rec_error *err)
+static bool load_goes_on(void *context)
 {
-    struct loading loading = {.processes = job->all, .count = job->nall, .lock = PTHREAD_MUTEX_INITIALIZER};
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t workers = cpus < 1 ? 1 : (size_t)cpus;
-    workers = workers > MAX_WORKERS ? MAX_WORKERS : workers;
-    workers = workers > job->nall ? job->nall : workers;
-    pthread_t threads[MAX_WORKERS];
-    size_t started = 0;
-    while (started + 1 < workers && pthread_create(&threads[started], NULL, load_some, &loading) == 0)
-        started++;
-    load_some(&loading);
-    for (size_t i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    if (!loading.failed)
-        return REC_OK;
-    if (err)
+    return go_on(context);
+}
+
+static void load_one(void *context, size_t index)
+{
+    struct loading *loading = context;
+    struct rec_error error = {0};
+    const struct job_beat beat = {load_goes_on, loading};
+    enum rec_code code = job_process_load(loading->processes[index], &beat, &error);
+    atomic_fetch_add_explicit(&loading->loaded, 1, memory_order_relaxed);
+    if (code == REC_OK)
+        return;
+    pthread_mutex_lock(&loading->lock);
+    if (loading->error.code == REC_OK)
+        loading->error = error;
+    pthread_mutex_unlock(&loading->lock);
+    atomic_store_explicit(&loading->stop, true, memory_order_relaxed);
+}
+
+static bool load_tick(void *context, size_t done)
+{
+    (void)done;
+    return go_on(context);
+}
+
+static enum rec_code load_all(struct rec_job *job, const struct rec_job_options *options,
+                              struct rec_error *err)
+{
+    struct loading loading = {.processes = job->all,
+                              .count = job->nall,
+                              .progress = options->progress,
+                              .caller = pthread_self(),
+                              .lock = PTHREAD_MUTEX_INITIALIZER};
+    const struct job_parallel pieces = {job->nall, load_one, load_tick, &loading};
+    for (size_t i = 0; i < job->nall; i++)
+        job->all[i]->recall.size = options->analyze ? job_tail_size(job->nall) : 0;
+    if (!go_on(&loading))
+        return job_cancelled(err);
+    job_parallel(options->threads, &pieces);
+    if (loading.cancelled)
+        return job_cancelled(err);
+    if (loading.error.code != REC_OK && err)
         *err = loading.error;
     return loading.error.code;
 }
@@ -166,7 +192,7 @@ static enum rec_code build(struct rec_job *job, const char *const *dirs, size_t 
 {
     enum rec_code code = find_all(job, dirs, ndirs, options, err);
     if (code == REC_OK)
-        code = load_all(job, err);
+        code = load_all(job, options, err);
     if (code == REC_OK)
         code = job_group(job, err);
     if (code == REC_OK)

@@ -3,6 +3,8 @@
 
 #include "internal.h"
 
+#define BEAT_EVENTS 16384 /* how often a long load asks whether it is still wanted */
+
 static enum rec_code no_memory(struct rec_error *err)
 {
     return rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
@@ -92,12 +94,27 @@ static void take_checkpoint(struct job_process *process, const struct rec_checkp
     member->words[window] = (struct rec_checkpoint_word){checkpoint->hash, true};
 }
 
-/* What an op says about its communicator, whether it returned or not. */
-static void count_op(struct job_process *process, const struct rec_op *op)
+/* For the census. */
+static void count_work(struct rec_member *m, const struct rec_op *op, unsigned flags)
+{
+    if (flags & REC_KF_COLL)
+        m->collectives++;
+    else if (flags & REC_KF_P2P)
+        m->sends += op->kind == REC_SEND;
+    else if (flags & REC_KF_RMA)
+        m->onesided++;
+    if (flags & REC_KF_DATA) {
+        unsigned size = rec_dtype_size(op->dtype);
+        m->bytes += op->count * (size ? size : 1);
+    }
+}
+
+/* What an op says about its communicator, whether it returned or not; false when there is none. */
+static bool count_op(struct job_process *process, const struct rec_op *op)
 {
     struct job_member *member = op->comm == REC_ID_NONE ? NULL : member_of(process, op->comm);
     if (!member)
-        return;
+        return false;
     struct rec_member *m = &member->pub;
     unsigned flags = rec_kind_flags(op->kind);
     if (op->enter_ns && (m->first_ns == 0 || op->enter_ns < m->first_ns))
@@ -118,6 +135,8 @@ static void count_op(struct job_process *process, const struct rec_op *op)
         m->last_op = *op;
     if ((flags & REC_KF_TEARDOWN) && op->kind != REC_COMM_REVOKE && m->teardown.kind == REC_NONE)
         m->teardown = *op;
+    count_work(m, op, flags);
+    return true;
 }
 
 static void take_op(struct job_process *process, const struct rec_op *op)
@@ -127,8 +146,11 @@ static void take_op(struct job_process *process, const struct rec_op *op)
         process->pub.last_call_ns = op->enter_ns;
     if (op->exit_ns > process->pub.last_call_ns)
         process->pub.last_call_ns = op->exit_ns;
-    job_losses_op(process, op);
-    count_op(process, op);
+    struct job_thread *thread = job_process_thread(process, op->thread, true);
+    if (thread)
+        job_losses_op(thread, op);
+    bool known = count_op(process, op);
+    job_recall_op(process, thread, known, op);
 }
 
 /* ---- open calls ---- */
@@ -163,7 +185,8 @@ static void settle_open(struct job_process *process)
         op->exit_ns = 0;
         if (op->enter_ns > process->pub.last_call_ns)
             process->pub.last_call_ns = op->enter_ns;
-        count_op(process, op);
+        bool known = count_op(process, op);
+        job_recall_op(process, job_process_thread(process, op->thread, true), known, op);
     }
     process->nopen = kept;
     process->pub.open = process->open;
@@ -341,6 +364,7 @@ static void take_event(struct job_process *process, const struct rec_event *even
     case REC_EV_HEARTBEAT:
         break;
     case REC_EV_LOSS:
+        job_recall_loss(process, &event->u.loss, event->time_ns);
         if (event->notice)
             process->unwritten += event->u.loss.count;
         else
@@ -385,6 +409,7 @@ static enum rec_code finish(struct job_process *process, const struct rec_scan *
         job_losses_live(process, snapshot);
     }
     settle_open(process);
+    job_recall_settle(process);
     if (!sort_members(process) || process->no_memory)
         return no_memory(err);
     settle_members(process);
@@ -405,17 +430,24 @@ static enum rec_code finish(struct job_process *process, const struct rec_scan *
     return REC_OK;
 }
 
-enum rec_code job_process_load(struct job_process *process, struct rec_error *err)
+enum rec_code job_process_load(struct job_process *process, const struct job_beat *beat,
+                               struct rec_error *err)
 {
     struct rec_scan *scan;
     enum rec_code code = job_scan_open(process, NULL, true, &scan, err);
     if (code != REC_OK)
         return code;
     struct rec_event event;
-    while (!process->no_memory && (code = rec_scan_next(scan, &event, err)) == REC_OK)
+    uint32_t events = 0;
+    bool wanted = true;
+    while (wanted && !process->no_memory && (code = rec_scan_next(scan, &event, err)) == REC_OK) {
         take_event(process, &event);
+        wanted = ++events % BEAT_EVENTS || beat->go_on(beat->context);
+    }
     if (process->no_memory)
         code = no_memory(err);
+    else if (!wanted)
+        code = job_cancelled(err);
     if (code == REC_END)
         code = finish(process, scan, err);
     rec_scan_close(scan);
@@ -464,6 +496,7 @@ void job_process_free(struct job_process *process)
     free(process->threads);
     free(process->streams);
     job_gpu_free(process);
+    job_recall_fini(&process->recall);
     free(process->sites);
     free(process->redops);
     free(process->open);

@@ -23,11 +23,8 @@ struct job_thread *job_process_thread(struct job_process *process, uint32_t id, 
     return thread;
 }
 
-void job_losses_op(struct job_process *process, const struct rec_op *op)
+void job_losses_op(struct job_thread *thread, const struct rec_op *op)
 {
-    struct job_thread *thread = job_process_thread(process, op->thread, true);
-    if (!thread)
-        return;
     /* What is missing across damage is explained by it. */
     if (op->ordinal > thread->next && !thread->damaged)
         job_spans_add(&thread->gaps, thread->next, op->ordinal);

@@ -5,6 +5,11 @@
 
 #include "internal.h"
 
+enum rec_code job_cancelled(struct rec_error *err)
+{
+    return rec_error_set(err, REC_ERR_CANCELLED, NULL, 0, "cancelled");
+}
+
 bool job_grow(void *array, size_t *room, size_t need, size_t size)
 {
     if (need <= *room)

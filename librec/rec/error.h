@@ -18,16 +18,17 @@
 
 enum rec_code {
     REC_OK = 0,
-    REC_END,         /* not an error: an iterator has nothing more */
-    REC_ERR_ARG,     /* the caller passed something impossible */
-    REC_ERR_IO,      /* the operating system said no; text holds strerror */
-    REC_ERR_NOMEM,   /* no memory */
-    REC_ERR_FORMAT,  /* not one of our files at all */
-    REC_ERR_VERSION, /* ours, but of a newer major version */
-    REC_ERR_CORRUPT, /* ours, but damaged beyond use */
-    REC_ERR_EMPTY,   /* no trace where one was expected */
-    REC_ERR_MIXED,   /* several jobs where one was expected */
-    REC_ERR_LIMIT,   /* a stated bound was reached */
+    REC_END,           /* not an error: an iterator has nothing more */
+    REC_ERR_ARG,       /* the caller passed something impossible */
+    REC_ERR_IO,        /* the operating system said no; text holds strerror */
+    REC_ERR_NOMEM,     /* no memory */
+    REC_ERR_FORMAT,    /* not one of our files at all */
+    REC_ERR_VERSION,   /* ours, but of a newer major version */
+    REC_ERR_CORRUPT,   /* ours, but damaged beyond use */
+    REC_ERR_EMPTY,     /* no trace where one was expected */
+    REC_ERR_MIXED,     /* several jobs where one was expected */
+    REC_ERR_LIMIT,     /* a stated bound was reached */
+    REC_ERR_CANCELLED, /* the caller gave up */
 };
 
 struct rec_error {

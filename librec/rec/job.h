@@ -25,6 +25,7 @@
 
 #include "rec/error.h"
 #include "rec/event.h"
+#include "rec/progress.h"
 #include "rec/symbolize.h"
 
 #pragma GCC visibility push(default)
@@ -37,6 +38,10 @@ struct rec_job_options {
     const char *
         live_dir; /* where to look for live regions besides the paths that traces name; NULL = nowhere else */
     bool no_live; /* read files only */
+    bool analyze; /* rec_analyze will follow: keep the last calls of all processes for it (at most some
+                     150 MB), which reads the traces again otherwise. The verdict is the same */
+    unsigned threads;                    /* at most so many, up to 16; 0 = one for each online CPU */
+    const struct rec_progress *progress; /* must outlive the call; NULL = nobody wants to know */
 };
 
 /* ---- processes ---- */
@@ -95,13 +100,16 @@ struct rec_process {
 struct rec_member {
     struct rec_communicator *comm;
     struct rec_process *process;
+    uint32_t place;          /* in the communicator's list */
     uint32_t comm_id;        /* process-local */
     uint32_t comm_rank;      /* REC_ID_NONE = unknown */
     struct rec_comm_def def; /* last definition */
     uint64_t next_seq;       /* collective-like ops entered (the frontier) */
     uint64_t finished;       /* of these, all but the open ones: calls without a record have returned, too */
     uint64_t p2p_entered;
-    uint64_t lost;              /* ops without a record */
+    uint64_t lost;        /* ops without a record */
+    uint64_t collectives; /* records of collectives, sends, one-sided calls, and the bytes of all these */
+    uint64_t sends, onesided, bytes;
     uint64_t first_seq;         /* lowest seq that has a record; > 0 after rotation */
     uint64_t first_ns, last_ns; /* first and last op on it */
     struct rec_op last_op;      /* latest data op entered; kind REC_NONE = none */

@@ -94,6 +94,8 @@ struct rec_verdict {
 struct rec_analyze_options {
     uint64_t now_ns;    /* for living processes; 0 = the clock */
     uint32_t stall_sec; /* a living job is stuck when nothing moved for so long; 0 = 30 */
+    unsigned threads;   /* at most so many, up to 16; 0 = one for each online CPU. The verdict is the same */
+    const struct rec_progress *progress; /* must outlive the call; NULL = nobody wants to know */
 };
 
 enum rec_code rec_analyze(const struct rec_job *job, const struct rec_analyze_options *options,

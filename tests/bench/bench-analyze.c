@@ -139,7 +139,7 @@ static void write_all(struct job *job)
 static void analyze(const struct job *job)
 {
     const char *dirs[] = {job->dir};
-    struct rec_job_options options = {.no_live = true};
+    struct rec_job_options options = {.no_live = true, .analyze = true};
     struct rec_job *loaded;
     struct rec_verdict *verdict;
     struct rec_error err;

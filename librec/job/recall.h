@@ -1,0 +1,72 @@
+/*
+ * What the diagnosis must know of all calls of a process, kept while they are loaded so that
+ * nobody reads the traces twice: the last calls (the tail) and a few facts about the earlier ones.
+ * Bounded, whatever the traces hold.
+ *
+ * Filled by the thread that loads the process, read-only afterwards, but for the tail: that is
+ * large and wanted once, so it is given away.
+ */
+#ifndef REC_JOB_RECALL_H
+#define REC_JOB_RECALL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rec/job.h"
+
+/* All tails together; 96 bytes an op. */
+#define JOB_TAIL_OPS 1500000u
+#define JOB_TAIL_MIN 256u
+#define JOB_TAIL_MAX 8192u
+
+/* How many ops of each of so many processes the diagnosis looks at. */
+static inline size_t job_tail_size(size_t processes)
+{
+    size_t size = processes ? JOB_TAIL_OPS / processes : JOB_TAIL_MAX;
+    return size > JOB_TAIL_MAX ? JOB_TAIL_MAX : size < JOB_TAIL_MIN ? JOB_TAIL_MIN : size;
+}
+
+/*
+ * The last calls of those that the diagnosis looks at one by one, in the order of the stream, then
+ * the open ones. A ring: entry i is ops[(first + i) % size].
+ */
+struct job_tail {
+    struct rec_op *ops; /* NULL while size is 0 */
+    size_t size, first, used;
+    bool spilled; /* there were more */
+};
+
+/*
+ * Gives up to size calls, from what loading kept; when that is too little, or was given before,
+ * reads the traces again. May be called by several threads at once.
+ */
+enum rec_code job_tail_take(const struct rec_process *process, size_t size, struct job_tail *tail,
+                            struct rec_error *err) REC_WARN_UNUSED;
+void job_tail_free(struct job_tail *tail);
+
+/* When a thread last entered or left a data or creation call, or the end of a group. */
+struct job_work {
+    uint32_t thread;
+    uint64_t last_ns;
+};
+
+struct job_facts {
+    uint64_t graph_ns; /* last launch of a graph; 0 = none */
+    uint64_t gap_ns;   /* since then some of its recent calls have no record; 0 = none is missing */
+    const struct job_work *work;
+    size_t nwork;
+    const struct rec_op
+        *creations; /* of communicators: those that returned, outside of groups, the first ones */
+    size_t ncreations;
+};
+void job_facts(const struct rec_process *process, struct job_facts *facts);
+
+/*
+ * How many messages (signals) this comm rank entered towards (send) or from peer: the highest seq
+ * + 1, or the number of signals. UINT32_MAX: too many pairs to know.
+ */
+uint32_t job_pair_next(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send,
+                       bool onesided);
+
+#endif

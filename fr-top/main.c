@@ -8,10 +8,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fr-top/diagnosis.h"
 #include "fr-top/top.h"
 #include "fr-common.h"
 
-enum { OPT_ONCE = 256, OPT_JSON, OPT_METRICS, OPT_LIVE_DIR, OPT_JOB, OPT_STALL };
+enum { OPT_ONCE = 256, OPT_JSON, OPT_METRICS, OPT_LIVE_DIR, OPT_JOB, OPT_STALL, OPT_NO_VERDICT };
 
 static const char usage[] =
     "usage: fr-top [options] [DIR]\n"
@@ -25,6 +26,7 @@ static const char usage[] =
     "      --openmetrics FILE  write the figures to FILE at each refresh (with --once: once)\n"
     "      --job ID            only this job\n"
     "      --stall SECS        a rank is stalled after so long without a call (default 30)\n"
+    "      --no-verdict        only what counters tell, no diagnosis (fr-analyze's)\n"
     "      --live-dir DIR      where live regions lie (default $FREC_LIVE_DIR or /dev/shm)\n"
     "  -C, --no-color          monochrome (also: NO_COLOR)\n"
     "  -U, --no-unicode        ASCII only\n"
@@ -37,7 +39,7 @@ static const char usage[] =
 struct arguments {
     struct top_options watch;
     struct top_screen_options screen;
-    bool once, json;
+    bool once, json, no_verdict;
 };
 
 static bool parse_seconds(const char *text, double least, double most, double *seconds)
@@ -61,6 +63,7 @@ static int parse(int argc, char **argv, struct arguments *arguments)
         {"openmetrics", required_argument, NULL, OPT_METRICS},
         {"job", required_argument, NULL, OPT_JOB},
         {"stall", required_argument, NULL, OPT_STALL},
+        {"no-verdict", no_argument, NULL, OPT_NO_VERDICT},
         {"live-dir", required_argument, NULL, OPT_LIVE_DIR},
         {"no-color", no_argument, NULL, 'C'},
         {"no-unicode", no_argument, NULL, 'U'},
@@ -96,6 +99,9 @@ static int parse(int argc, char **argv, struct arguments *arguments)
         case OPT_JOB:
             arguments->watch.job = optarg;
             break;
+        case OPT_NO_VERDICT:
+            arguments->no_verdict = true;
+            break;
         case OPT_LIVE_DIR:
             live_dir = optarg;
             break;
@@ -128,10 +134,16 @@ static void pause_ms(uint32_t ms)
     nanosleep(&time, NULL);
 }
 
-/* One snapshot; two looks a moment apart, so that there are rates. */
-static int run_once(struct top_watch *watch, const struct arguments *arguments)
+/* An exporter on each host must not read all traces of a job on a shared file system. */
+static bool wants_verdict(const struct arguments *arguments)
 {
-    const struct top_snapshot *snapshot = NULL;
+    return !arguments->no_verdict && (arguments->screen.metrics == NULL || arguments->watch.dir != NULL);
+}
+
+/* One snapshot; two looks a moment apart, so that there are rates. */
+static int run_once(struct top_watch *watch, const struct arguments *arguments, struct top_verdict *verdict)
+{
+    struct top_snapshot *snapshot = NULL;
     struct rec_error err;
     if (top_watch_refresh(watch, &snapshot, &err) != REC_OK)
         return fr_error(&err);
@@ -139,6 +151,10 @@ static int run_once(struct top_watch *watch, const struct arguments *arguments)
         pause_ms(250);
         if (top_watch_refresh(watch, &snapshot, &err) != REC_OK)
             return fr_error(&err);
+    }
+    if (wants_verdict(arguments)) {
+        top_diagnosis_once(&arguments->watch, snapshot, verdict);
+        snapshot->verdict = verdict;
     }
     if (snapshot->warning[0] != '\0')
         fr_errorf(NULL, "%s", snapshot->warning);
@@ -164,22 +180,31 @@ static void on_stop(int signo)
 static int run_exporter(struct top_watch *watch, const struct arguments *arguments)
 {
     struct sigaction action = {.sa_handler = on_stop};
+    struct top_diagnosis *diagnosis =
+        wants_verdict(arguments) ? top_diagnosis_start(&arguments->watch) : NULL;
     struct rec_error err;
+    enum rec_code code = REC_OK;
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    while (!stop) {
-        const struct top_snapshot *snapshot = NULL;
-        if (top_watch_refresh(watch, &snapshot, &err) != REC_OK ||
-            top_write_metrics(snapshot, arguments->screen.metrics, &err) != REC_OK)
-            return fr_error(&err);
-        pause_ms(arguments->screen.delay_ms);
+    while (!stop && code == REC_OK) {
+        struct top_snapshot *snapshot = NULL;
+        code = top_watch_refresh(watch, &snapshot, &err);
+        if (code == REC_OK && diagnosis != NULL) {
+            top_diagnosis_ask(diagnosis, snapshot);
+            snapshot->verdict = top_diagnosis_get(diagnosis);
+        }
+        if (code == REC_OK)
+            code = top_write_metrics(snapshot, arguments->screen.metrics, &err);
+        if (code == REC_OK)
+            pause_ms(arguments->screen.delay_ms);
     }
-    return 0;
+    top_diagnosis_stop(diagnosis);
+    return code == REC_OK ? 0 : fr_error(&err);
 }
 
 int main(int argc, char **argv)
 {
-    struct arguments arguments;
+    static struct arguments arguments; /* a diagnosis that is at work may outlive main */
     struct rec_error err = {0};
     fr_init("fr-top");
     setlocale(LC_CTYPE, "");
@@ -188,6 +213,7 @@ int main(int argc, char **argv)
         return done - 1;
     bool screen = !arguments.once && !arguments.json && isatty(STDOUT_FILENO);
     arguments.watch.patience_ms = screen ? 200 : 0;
+    arguments.screen.diagnose = arguments.no_verdict ? NULL : &arguments.watch;
     struct top_watch *watch = top_watch_open(&arguments.watch, &err);
     if (watch == NULL)
         return fr_error(&err);
@@ -196,8 +222,11 @@ int main(int argc, char **argv)
         status = top_screen_run(watch, &arguments.screen);
     else if (arguments.screen.metrics != NULL && !arguments.once && !arguments.json)
         status = run_exporter(watch, &arguments);
-    else
-        status = run_once(watch, &arguments);
+    else {
+        struct top_verdict verdict = {0};
+        status = run_once(watch, &arguments, &verdict);
+        top_verdict_clear(&verdict);
+    }
     top_watch_close(watch);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "fr-top/diagnosis.h"
 #include "fr-top/top.h"
 #include "fr-common.h"
 
@@ -64,6 +65,9 @@ static json_t *op_json(const struct top_snapshot *snapshot, const struct top_pro
     if (op->op.peer >= 0 && rec_kind_flags(op->op.kind) & (REC_KF_P2P | REC_KF_ROOT))
         json_object_set_new(object, rec_kind_flags(op->op.kind) & REC_KF_P2P ? "peer" : "root",
                             json_integer(op->op.peer));
+    const char *state = rec_state_name(op->op.state);
+    if (state != NULL && op->op.state != REC_STATE_UNKNOWN)
+        json_object_set_new(object, "state", text(state));
     json_object_set_new(object, "enter_ns", number(op->op.enter_ns));
     if (!open)
         json_object_set_new(object, "exit_ns", number(op->op.exit_ns));
@@ -82,6 +86,9 @@ static json_t *rank_json(const struct top_snapshot *snapshot, const struct top_p
     json_object_set_new(object, "pid", json_integer(process->pid));
     json_object_set_new(object, "job", text(process->job));
     json_object_set_new(object, "state", text(top_state_name(process->state)));
+    const char *role = top_role_name(top_role_of(snapshot->verdict, process));
+    if (role[0] != '\0')
+        json_object_set_new(object, "role", text(role));
     top_text_end(end, sizeof end, process);
     if (end[0] != '\0')
         json_object_set_new(object, "end", text(end));
@@ -92,6 +99,7 @@ static json_t *rank_json(const struct top_snapshot *snapshot, const struct top_p
     json_object_set_new(object, "ops", number(process->ops));
     json_object_set_new(object, "lost_ops", number(process->lost));
     json_object_set_new(object, "lag", number(process->lag));
+    json_object_set_new(object, "gpu_pending", number(process->pending));
     set_rate(object, "ops_per_s", process->ops_per_s);
     set_rate(object, "bytes_per_s", process->bytes_per_s);
     if (process->file_error != 0)
@@ -149,6 +157,27 @@ static json_t *host_json(const struct top_host *host)
     return object;
 }
 
+static json_t *ranks_json(const int32_t *ranks, size_t count)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(array, json_integer(ranks[i]));
+    return array;
+}
+
+static json_t *verdict_json(const struct top_verdict *verdict)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "status", text(rec_status_name(verdict->status)));
+    json_object_set_new(object, "type", text(rec_verdict_type_name(verdict->type)));
+    json_object_set_new(object, "confidence", text(rec_confidence_name(verdict->confidence)));
+    json_object_set_new(object, "summary", text(verdict->summary));
+    json_object_set_new(object, "job", text(verdict->job));
+    json_object_set_new(object, "culprit_ranks", ranks_json(verdict->culprits, verdict->nculprits));
+    json_object_set_new(object, "time_ns", number(verdict->at_ns));
+    return object;
+}
+
 static json_t *totals_json(const struct top_snapshot *snapshot)
 {
     json_t *totals = json_object(), *states = json_object();
@@ -192,6 +221,8 @@ int top_write_json(const struct top_snapshot *snapshot)
     json_object_set_new(root, "ranks", ranks);
     json_object_set_new(root, "communicators", comms);
     json_object_set_new(root, "hosts", hosts);
+    if (snapshot->verdict != NULL && snapshot->verdict->serial > 0)
+        json_object_set_new(root, "verdict", verdict_json(snapshot->verdict));
     if (snapshot->warning[0] != '\0')
         json_object_set_new(root, "warning", text(snapshot->warning));
     int failed = root == NULL || json_dumpf(root, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) != 0;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fr-top/diagnosis.h"
 #include "fr-top/top.h"
 #include "fr-common.h"
 
@@ -49,6 +50,11 @@ static double rank_stalled(const struct top_snapshot *snapshot, const struct top
 {
     (void)snapshot;
     return top_state_stuck(process->state);
+}
+
+static double rank_blamed(const struct top_snapshot *snapshot, const struct top_process *process)
+{
+    return top_role_of(snapshot->verdict, process) == TOP_ROLE_CULPRIT;
 }
 
 static double rank_ops(const struct top_snapshot *snapshot, const struct top_process *process)
@@ -93,6 +99,7 @@ static const struct family {
     {"frec_rank_up", "gauge", NULL, "1 while the process of the rank runs.", rank_up},
     {"frec_rank_stalled", "gauge", NULL, "1 when no NCCL call began or returned for the stall time.",
      rank_stalled},
+    {"frec_rank_blamed", "gauge", NULL, "1 when the verdict blames the rank.", rank_blamed},
     {"frec_ops", "counter", NULL, "Collective and point-to-point calls entered.", rank_ops},
     {"frec_lost_ops", "counter", NULL, "Calls that could not be recorded.", rank_lost},
     {"frec_lag_ops", "gauge", "ops", "Collective calls behind the front of the communicator, at most.",
@@ -142,8 +149,21 @@ static void comm_families(FILE *out, const struct top_snapshot *snapshot)
     }
 }
 
+static void verdict_family(FILE *out, const struct top_verdict *verdict)
+{
+    head(out, "frec_fault", "gauge", NULL,
+         "1 when the verdict on the job is a fault or inconclusive, 0 when it is healthy.");
+    if (verdict == NULL || verdict->serial == 0)
+        return;
+    fputs("frec_fault{job=\"", out);
+    label_value(out, verdict->job);
+    fprintf(out, "\",verdict=\"%s\",confidence=\"%s\"} %d\n", rec_verdict_type_name(verdict->type),
+            rec_confidence_name(verdict->confidence), verdict->status != REC_STATUS_HEALTHY);
+}
+
 static void write_families(FILE *out, const struct top_snapshot *snapshot)
 {
+    verdict_family(out, snapshot->verdict);
     head(out, "frec_ranks", "gauge", NULL, "Recorded processes by state.");
     for (enum top_state s = 0; s < TOP_STATES; s++)
         fprintf(out, "frec_ranks{state=\"%s\"} %u\n", top_state_name(s), snapshot->states[s]);

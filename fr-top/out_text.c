@@ -3,13 +3,25 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fr-top/diagnosis.h"
 #include "fr-top/top.h"
 #include "fr-common.h"
-#include "rec/verdict.h"
 
 static uint64_t age(const struct top_snapshot *snapshot, uint64_t since_ns)
 {
     return since_ns != 0 && snapshot->now_ns > since_ns ? snapshot->now_ns - since_ns : 0;
+}
+
+static void write_verdict(const struct top_verdict *verdict)
+{
+    char summary[4096];
+    if (verdict == NULL || verdict->serial == 0)
+        return;
+    printf("verdict: %s (%s)", rec_verdict_type_name(verdict->type),
+           rec_confidence_name(verdict->confidence));
+    if (verdict->status != REC_STATUS_HEALTHY || verdict->type == REC_VERDICT_STRAGGLER)
+        printf(": %s", fr_clean(summary, sizeof summary, verdict->summary));
+    putchar('\n');
 }
 
 static void write_head(const struct top_snapshot *snapshot)
@@ -29,6 +41,7 @@ static void write_head(const struct top_snapshot *snapshot)
         rec_fold_ranks(ranks, sizeof ranks, snapshot->absent, snapshot->nabsent);
         printf("absent ranks: %s\n", ranks);
     }
+    write_verdict(snapshot->verdict);
     if (snapshot->oldest == TOP_NONE)
         return;
     const struct top_process *process = &snapshot->processes[snapshot->oldest];
@@ -55,10 +68,12 @@ static void write_rank(const struct top_snapshot *snapshot, const struct top_pro
     }
     top_text_count(rate, sizeof rate, process->ops_per_s);
     top_text_end(end, sizeof end, process);
-    printf("%5s %-16s %8d %-8s %-14s %7s %-12s %9s %6llu %7s %6llu%s%s\n", rank,
-           fr_clean(host, sizeof host, process->host), process->pid, top_state_name(process->state), op,
-           since, fr_clean(clean_comm, sizeof clean_comm, comm), seq, (unsigned long long)process->lag, rate,
-           (unsigned long long)process->lost, end[0] != '\0' ? "  " : "", end);
+    const char *where = top_text_where(&process->now.op);
+    const char *role = top_role_name(top_role_of(snapshot->verdict, process));
+    printf("%5s %-16s %8d %-8s %-7s %-14s %-5s %7s %-12s %9s %6llu %7s %6llu%s%s\n", rank,
+           fr_clean(host, sizeof host, process->host), process->pid, top_state_name(process->state), role, op,
+           where, since, fr_clean(clean_comm, sizeof clean_comm, comm), seq, (unsigned long long)process->lag,
+           rate, (unsigned long long)process->lost, end[0] != '\0' ? "  " : "", end);
 }
 
 static void write_comm(const struct top_snapshot *snapshot, const struct top_comm *comm)
@@ -85,8 +100,8 @@ int top_write_text(const struct top_snapshot *snapshot)
 {
     write_head(snapshot);
     if (snapshot->nprocesses > 0)
-        printf("\n%5s %-16s %8s %-8s %-14s %7s %-12s %9s %6s %7s %6s\n", "RANK", "HOST", "PID", "STATE", "OP",
-               "FOR", "COMM", "SEQ", "LAG", "OPS/S", "LOST");
+        printf("\n%5s %-16s %8s %-8s %-7s %-14s %-5s %7s %-12s %9s %6s %7s %6s\n", "RANK", "HOST", "PID",
+               "STATE", "VERDICT", "OP", "AT", "FOR", "COMM", "SEQ", "LAG", "OPS/S", "LOST");
     for (uint32_t i = 0; i < snapshot->nprocesses; i++)
         write_rank(snapshot, &snapshot->processes[i]);
     if (snapshot->ncomms > 0)

@@ -19,6 +19,7 @@ struct region {
     struct rec_live live;
     struct seen *ops;  /* of communicators, by table entry, as of the last reading */
     struct seen *lost; /* of threads */
+    bool *busy;        /* by stream: launches are not over */
     uint64_t lost_by_threads;
     uint64_t newest_exit; /* raw; calls that returned later have not been measured yet */
     uint64_t alive_ns, alive_changed_ns;
@@ -38,7 +39,8 @@ enum rec_code top_region_open(struct top_probe *probe, struct rec_error *err)
     const struct rec_live_header *header = region->live.header;
     region->ops = calloc(header->comm_count + 1u, sizeof *region->ops);
     region->lost = calloc(header->thread_count + 1u, sizeof *region->lost);
-    if (region->ops == NULL || region->lost == NULL) {
+    region->busy = calloc(header->stream_count + 1u, sizeof *region->busy);
+    if (region->ops == NULL || region->lost == NULL || region->busy == NULL) {
         probe->reader = region;
         top_region_close(probe);
         return rec_error_set(err, REC_ERR_NOMEM, probe->path, 0, "no memory");
@@ -67,6 +69,7 @@ void top_region_close(struct top_probe *probe)
     rec_live_unmap(&region->live);
     free(region->ops);
     free(region->lost);
+    free(region->busy);
     free(region);
     probe->reader = NULL;
 }
@@ -152,6 +155,78 @@ static void read_threads(struct top_probe *probe, struct region *region, const s
     process->lost = region->lost_by_threads +
                     atomic_load_explicit(&live->header->unslotted, memory_order_relaxed) +
                     atomic_load_explicit(&live->header->file_lost, memory_order_relaxed);
+}
+
+/* ---- what the GPU is at ---- */
+
+/* Notes the streams on which launches are not over, and counts those. */
+static uint64_t find_busy_streams(struct region *region)
+{
+    const struct rec_live *live = &region->live;
+    uint64_t pending = 0;
+    bool marks = atomic_load_explicit(&live->header->gpu, memory_order_acquire) == REC_LIVE_GPU_MARKS;
+    for (uint32_t s = 0; s < live->header->stream_count; s++) {
+        /* The table is filled from the front. */
+        if (!atomic_load_explicit(&live->streams[s].used, memory_order_acquire))
+            break;
+        struct rec_gpu gpu;
+        uint64_t launched = atomic_load_explicit(&live->marks[s].launched, memory_order_relaxed);
+        rec_live_gpu(live, s, &gpu);
+        region->busy[s] = marks && gpu.dropped == 0 && launched > gpu.ended;
+        pending += region->busy[s] ? launched - gpu.ended : 0;
+    }
+    return pending;
+}
+
+static void set_state(const struct region *region, struct rec_op *op)
+{
+    struct rec_gpu gpu;
+    rec_live_gpu(&region->live, op->stream, &gpu);
+    rec_op_gpu(op, &gpu);
+}
+
+/* Keeps the oldest call of this chunk that has been launched and is not over. */
+static void find_pending(const struct region *region, const struct rec_clock *clock, uint32_t c,
+                         struct rec_op *oldest)
+{
+    const struct rec_live_chunk *chunk = &region->live.chunks[c];
+    uint64_t claim = atomic_load_explicit(&chunk->claim, memory_order_acquire);
+    uint32_t done = atomic_load_explicit(&chunk->done, memory_order_acquire);
+    struct rec_op found = *oldest;
+    for (uint32_t i = 0; i < done && done <= REC_LIVE_CHUNK_SLOTS; i++) {
+        struct rec_slot slot;
+        struct rec_op op;
+        rec_live_slot_load(&region->live.slots[(uint64_t)c * REC_LIVE_CHUNK_SLOTS + i], &slot);
+        if (slot.launch == 0 || slot.flags & REC_OF_CAPTURED ||
+            slot.stream >= region->live.header->stream_count || !region->busy[slot.stream])
+            continue;
+        rec_live_to_op(&region->live, clock, atomic_load_explicit(&chunk->thread_id, memory_order_relaxed),
+                       &slot, &op);
+        set_state(region, &op);
+        if ((op.state == REC_STATE_ENQUEUED || op.state == REC_STATE_GPU_STARTED) &&
+            (found.kind == REC_NONE || op.enter_ns < found.enter_ns))
+            found = op;
+    }
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&chunk->claim, memory_order_relaxed) == claim)
+        *oldest = found;
+}
+
+/* What the GPU has come to, where marks tell it: that is what the process is at. */
+static void read_gpu(struct top_probe *probe, struct region *region, const struct rec_clock *clock)
+{
+    struct top_process *process = &probe->process;
+    struct rec_op oldest = {.kind = REC_NONE};
+    process->pending = find_busy_streams(region);
+    for (uint32_t c = 0; process->pending > 0 && c < region->live.header->chunk_count; c++)
+        find_pending(region, clock, c, &oldest);
+    if (oldest.kind != REC_NONE) {
+        process->now.op = oldest;
+        process->now.since_ns = oldest.enter_ns;
+        process->now.member = top_probe_find(probe, oldest.comm);
+    } else {
+        set_state(region, &process->now.op);
+    }
 }
 
 struct measured {
@@ -269,6 +344,7 @@ void top_region_read(struct top_probe *probe, uint64_t now_ns)
     read_comms(probe, region, &clock);
     read_threads(probe, region, &clock);
     read_finished(probe, region, &clock, &sum);
+    read_gpu(probe, region, &clock);
     read_life(probe, region, now_ns);
     set_rates(probe, region, &sum, now_ns);
     process->in_call = process->nopen > 0;

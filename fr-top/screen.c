@@ -5,10 +5,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "fr-top/diagnosis.h"
 #include "fr-top/lanes.h"
 #include "fr-top/page.h"
 #include "fr-top/top.h"
 #include "fr-top/views.h"
+#include "fr-analyze/tui/browse.h"
 #include "fr-common.h"
 #include "fr-tui/chart.h"
 #include "fr-tui/settings.h"
@@ -24,7 +26,8 @@ enum {
     CMD_HOSTS,
     CMD_HISTORY,
     CMD_BY_STATE,
-    CMD_BY_LAG
+    CMD_BY_LAG,
+    CMD_BROWSE
 };
 
 static const struct tui_binding bindings[] = {
@@ -36,6 +39,10 @@ static const struct tui_binding bindings[] = {
     {CMD_HISTORY, {'4'}, NULL, "history: the state of every rank over time; + and - zoom"},
     {CMD_BY_STATE, {TUI_F(7), 'S'}, "Worst", "ranks, the worst state first"},
     {CMD_BY_LAG, {TUI_F(8), 'L'}, "Lag", "ranks, the largest lag first"},
+    {CMD_BROWSE,
+     {TUI_F(9), 'b'},
+     "Browse",
+     "browse the verdict and all calls (fr-analyze --tui); q leads back"},
 };
 
 static const char *const notes[] = {
@@ -53,6 +60,9 @@ static const char *const notes[] = {
     "    running   calls come and go",
     "    exited    ended well",
     "",
+    "The verdict is that of fr-analyze. A bad one is shown when two looks in a row give it.",
+    "AT tells where a call is: host (inside NCCL), queue (launched, its turn has not come),",
+    "gpu (at work), done; - where the GPU's progress is not known.",
     "LAG counts the calls by which a rank is behind the foremost member of a communicator.",
     "B/S is what the calls were given (count x size), not what the network moved.",
     NULL,
@@ -60,8 +70,10 @@ static const char *const notes[] = {
 
 struct screen {
     struct top_watch *watch;
+    struct top_diagnosis *diagnosis; /* NULL = not wanted */
     const struct top_screen_options *options;
-    const struct top_snapshot *snapshot;
+    struct tui_options terminal;
+    struct top_snapshot *snapshot;
     struct top_view_data data;
     struct tui_table *tables[TOP_TABLES];
     struct tui_timeline timeline;
@@ -194,6 +206,56 @@ static void draw_first_line(const struct screen *screen, int y, int x)
             age, rank, process->host);
 }
 
+/* Bytes of text that fit into a line, up to a blank where there is one. */
+static size_t fitting(const char *text, int cells)
+{
+    size_t blank = 0, bytes = 0;
+    for (int n = 0; text[bytes] != '\0' && n < cells; n++) {
+        const char *next = text + bytes;
+        if (text[bytes] == ' ')
+            blank = bytes;
+        tui_utf8_next(&next);
+        bytes = (size_t)(next - text);
+    }
+    return text[bytes] == '\0' || text[bytes] == ' ' || blank == 0 ? bytes : blank;
+}
+
+/* What is wrong, in a sentence; how it is known that nothing is. Returns the lines used. */
+static int draw_verdict(const struct screen *screen, int y, int lines)
+{
+    const struct top_verdict *verdict = screen->snapshot->verdict;
+    int x = 1 + tui_say(y, 1, TUI_METER_LABEL, "Verdict: ");
+    int room = tui_columns() - x;
+    char text[1300], age[16];
+    if (verdict == NULL || verdict->serial == 0) {
+        const char *why = verdict != NULL && verdict->problem[0] != '\0' ? verdict->problem : "not known yet";
+        tui_put(y, x, room, TUI_DIM, TUI_LEFT, why);
+        return 1;
+    }
+    bool good = verdict->status == REC_STATUS_HEALTHY, advice = verdict->type == REC_VERDICT_STRAGGLER;
+    enum tui_style style = !good ? TUI_BAD : advice ? TUI_WARN : TUI_GOOD;
+    top_text_age(age, sizeof age,
+                 screen->snapshot->now_ns > verdict->at_ns ? screen->snapshot->now_ns - verdict->at_ns : 0);
+    if (good && !advice)
+        snprintf(text, sizeof text, "%s, as of %s ago", rec_verdict_type_name(verdict->type), age);
+    else
+        snprintf(text, sizeof text, "%s (%s): %s", rec_verdict_type_name(verdict->type),
+                 rec_confidence_name(verdict->confidence), verdict->summary);
+    char *at = text;
+    for (int line = 1; line < lines; line++) {
+        size_t bytes = fitting(at, room);
+        char kept = at[bytes];
+        at[bytes] = '\0';
+        tui_put(y + line - 1, x, room, style, TUI_LEFT, at);
+        at[bytes] = kept;
+        at += bytes + (kept == ' ');
+        if (*at == '\0')
+            return line;
+    }
+    tui_put(y + lines - 1, x, room, style, TUI_LEFT, at);
+    return lines;
+}
+
 static int tab_x(unsigned view)
 {
     int x = 1;
@@ -251,13 +313,12 @@ static int draw_header(struct screen *screen, int rows, int columns)
         draw_counts_line(screen, y++, 1);
         draw_first_line(screen, y++, 1);
     }
+    if (screen->diagnosis != NULL)
+        y += draw_verdict(screen, y, rows < 18 ? 1 : rows < 40 ? 2 : 3);
     if (rows < 18)
         return y;
-    if (rows >= 20 || screen->view == VIEW_HISTORY) {
-        if (screen->view == VIEW_HISTORY)
-            draw_legend(y);
-        y++;
-    }
+    if (screen->view == VIEW_HISTORY)
+        draw_legend(y++);
     draw_tabs(screen, y);
     return y + 1;
 }
@@ -293,6 +354,11 @@ static bool refresh_data(struct screen *screen)
 {
     if (top_watch_refresh(screen->watch, &screen->snapshot, &screen->error) != REC_OK)
         return false;
+    /* The snapshot is the watch's, and this thread's alone. */
+    if (screen->diagnosis != NULL) {
+        top_diagnosis_ask(screen->diagnosis, screen->snapshot);
+        screen->snapshot->verdict = top_diagnosis_get(screen->diagnosis);
+    }
     screen->data.snapshot = screen->snapshot;
     tui_history_push(&screen->ops, screen->snapshot->ops_per_s);
     tui_history_push(&screen->bytes, screen->snapshot->bytes_per_s);
@@ -375,6 +441,27 @@ static void sort_ranks(struct screen *screen, const char *name)
     show_view(screen, TOP_VIEW_RANKS);
 }
 
+/* Lends the terminal to the browser, which shows the job as the last verdict found it. */
+static void browse(struct screen *screen)
+{
+    const struct rec_job *job;
+    const struct rec_verdict *verdict;
+    const struct browse_options how = {.mono = screen->options->mono, .ascii = screen->options->ascii};
+    char reason[160];
+    if (screen->diagnosis == NULL || !top_diagnosis_borrow(screen->diagnosis, &job, &verdict)) {
+        snprintf(screen->shell.status, sizeof screen->shell.status, "%s",
+                 screen->diagnosis == NULL ? "no verdict wanted" : "no verdict yet");
+        return;
+    }
+    tui_close();
+    browse_run(job, verdict, &how);
+    top_diagnosis_return(screen->diagnosis);
+    if (!tui_open(&screen->terminal, reason, sizeof reason)) {
+        screen->status = FR_EXIT_ERROR;
+        rec_error_set(&screen->error, REC_ERR_IO, NULL, 0, "%s", reason);
+    }
+}
+
 /* false = quit */
 static bool run_command(struct screen *screen, int command)
 {
@@ -405,6 +492,9 @@ static bool run_command(struct screen *screen, int command)
     case CMD_BY_LAG:
         sort_ranks(screen, "LAG");
         break;
+    case CMD_BROWSE:
+        browse(screen);
+        return screen->status == 0;
     default:
         break;
     }
@@ -472,17 +562,19 @@ static bool set_up(struct screen *screen)
 int top_screen_run(struct top_watch *watch, const struct top_screen_options *options)
 {
     static struct screen screen; /* large, and there is one */
-    struct tui_options terminal = {.mono = options->mono, .ascii = options->ascii};
     char reason[256];
     int signo = 0;
-    static const struct top_snapshot nothing = {.oldest = TOP_NONE};
+    static struct top_snapshot nothing = {.oldest = TOP_NONE};
     screen = (struct screen){.watch = watch, .options = options, .snapshot = &nothing};
+    screen.terminal = (struct tui_options){.mono = options->mono, .ascii = options->ascii};
     screen.data.snapshot = &nothing;
     bool ready = set_up(&screen);
-    bool open = ready && tui_open(&terminal, reason, sizeof reason);
+    bool open = ready && tui_open(&screen.terminal, reason, sizeof reason);
     if (open) {
+        screen.diagnosis = options->diagnose != NULL ? top_diagnosis_start(options->diagnose) : NULL;
         signo = loop(&screen);
         tui_close();
+        top_diagnosis_stop(screen.diagnosis);
     }
     for (unsigned v = 0; v < TOP_TABLES; v++)
         tui_table_free(screen.tables[v]);

@@ -260,6 +260,8 @@ enum waits { WAITS, MAY_WAIT, WAITS_NOT };
  */
 static enum waits waits_for_others(const struct top_snapshot *snapshot, const struct top_process *process)
 {
+    if (!process->in_call && process->now.op.state == REC_STATE_COMPLETED)
+        return WAITS_NOT;
     if (process->now.member >= process->nmembers)
         return MAY_WAIT;
     const struct top_member *member = &snapshot->members[process->first_member + process->now.member];

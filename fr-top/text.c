@@ -92,6 +92,30 @@ void top_text_op(char *out, size_t size, const struct rec_op *op)
         snprintf(out, size, "Op%u", op->kind);
 }
 
+const char *top_text_where(const struct rec_op *op)
+{
+    if (op->kind == REC_NONE)
+        return "-";
+    if (op->flags & REC_OF_CAPTURED)
+        return "graph";
+    switch (op->state) {
+    case REC_STATE_IN_CALL:
+        return "host";
+    case REC_STATE_ENQUEUED:
+        return op->launch != 0 ? "queue" : "-";
+    case REC_STATE_GPU_STARTED:
+        return "gpu";
+    case REC_STATE_COMPLETED:
+        return "done";
+    case REC_STATE_FAILED:
+        return "fail";
+    case REC_STATE_ABORTED:
+        return "abort";
+    default:
+        return "-";
+    }
+}
+
 void top_text_rank(char *out, size_t size, const struct top_process *process)
 {
     if (process->rank < 0)

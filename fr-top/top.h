@@ -61,7 +61,7 @@ struct top_member {
 };
 
 struct top_op {
-    struct rec_op op;  /* kind REC_NONE = none known */
+    struct rec_op op;  /* kind REC_NONE = none known; its state is as of the last reading */
     uint32_t member;   /* index into the process's members; TOP_NONE */
     uint64_t since_ns; /* open: entered; else: returned */
 };
@@ -89,9 +89,11 @@ struct top_process {
     uint32_t file_error;
     double ops_per_s, bytes_per_s; /* NAN unknown */
 
-    struct top_op now; /* the oldest open call, else the last one */
+    struct top_op
+        now; /* the oldest open call, else the oldest that the GPU has not finished, else the last */
     bool in_call;
     uint32_t nopen;
+    uint64_t pending; /* launches that its GPU has not finished; 0 also where that is not known */
     struct top_op open[TOP_MAX_OPEN];
     uint64_t lag;                    /* largest of its members */
     uint32_t first_member, nmembers; /* in the snapshot */
@@ -162,6 +164,8 @@ struct top_host {
     uint64_t oldest_ns; /* oldest open call entered; 0 none */
 };
 
+struct top_verdict;
+
 struct top_snapshot {
     uint64_t now_ns;
     uint32_t nprocesses;
@@ -182,8 +186,9 @@ struct top_snapshot {
     uint32_t up, stuck, ended, states[TOP_STATES];
     double ops_per_s, bytes_per_s; /* NAN unknown */
     uint64_t lost;
-    uint32_t oldest;   /* process with the oldest open call; TOP_NONE */
-    char warning[256]; /* something that could not be read; "" */
+    uint32_t oldest;                   /* process with the oldest open call; TOP_NONE */
+    char warning[256];                 /* something that could not be read; "" */
+    const struct top_verdict *verdict; /* what the engine says (diagnosis.h), set by the program; NULL */
 };
 
 struct top_options {
@@ -198,7 +203,7 @@ struct top_watch;
 struct top_watch *top_watch_open(const struct top_options *options, struct rec_error *err);
 void top_watch_close(struct top_watch *watch);
 /* Looks again; the snapshot is the watch's and lives until the next call. */
-enum rec_code top_watch_refresh(struct top_watch *watch, const struct top_snapshot **snapshot,
+enum rec_code top_watch_refresh(struct top_watch *watch, struct top_snapshot **snapshot,
                                 struct rec_error *err) REC_WARN_UNUSED;
 
 /* Joins probes into a snapshot (zeroed before); false without memory. Pure but for *snapshot. */
@@ -213,6 +218,9 @@ void top_text_bytes(char *out, size_t size, double value); /* "12.3M" (1000s) */
 void top_text_age(char *out, size_t size, uint64_t ns);    /* "12.3s", "4m05s" */
 void top_text_comm(char *out, size_t size, const char *name, uint64_t uid);
 void top_text_op(char *out, size_t size, const struct rec_op *op); /* "AllReduce", "Op200" */
+/* Where a call is: "host" (inside NCCL), "queue" (launched, its turn has not come), "gpu", "done", "graph" …
+ */
+const char *top_text_where(const struct rec_op *op);
 void top_text_rank(char *out, size_t size, const struct top_process *process);
 /* "exit 1", "SIGSEGV", "gone": how it ended; "" while it runs. */
 void top_text_end(char *out, size_t size, const struct top_process *process);
@@ -228,7 +236,8 @@ enum rec_code top_write_metrics(const struct top_snapshot *snapshot, const char 
 struct top_screen_options {
     bool mono, ascii;
     uint32_t delay_ms;
-    const char *metrics; /* NULL */
+    const char *metrics;                /* NULL */
+    const struct top_options *diagnose; /* what the diagnosis is to look at; NULL = none wanted */
 };
 /* The screen, until the user quits. Returns the exit status. */
 int top_screen_run(struct top_watch *watch, const struct top_screen_options *options);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fr-top/diagnosis.h"
+
 #define COUNT(array) ((unsigned)(sizeof(array) / sizeof(array)[0]))
 
 enum tui_style top_state_style(enum top_state state)
@@ -28,6 +30,16 @@ enum tui_style top_state_style(enum top_state state)
     default:
         return TUI_NORMAL;
     }
+}
+
+static enum tui_style role_style(enum top_role role)
+{
+    static const enum tui_style styles[] = {[TOP_ROLE_NONE] = TUI_NORMAL,
+                                            [TOP_ROLE_CULPRIT] = TUI_BAD,
+                                            [TOP_ROLE_SUSPECT] = TUI_WARN,
+                                            [TOP_ROLE_VICTIM] = TUI_NORMAL,
+                                            [TOP_ROLE_SLOW] = TUI_WARN};
+    return styles[role];
 }
 
 /* ---- filling cells ---- */
@@ -108,7 +120,9 @@ enum {
     R_RANK,
     R_HOST,
     R_STATE,
+    R_ROLE,
     R_OP,
+    R_WHERE,
     R_FOR,
     R_COMM,
     R_SEQ,
@@ -124,14 +138,17 @@ enum {
 static const struct tui_column rank_columns[] = {
     [R_RANK] = {"RANK", "place in the job; ~ = inferred from the communicator", .width = 5, .max_width = 7,
                 .tree_width = 16, .numeric = true, .rising = true},
-    [R_HOST] = {"HOST", "where it runs", .width = 9, .max_width = 40},
+    [R_HOST] = {"HOST", "where it runs", .width = 8, .max_width = 40},
     [R_STATE] = {"STATE", "worst first", .width = 8, .numeric = true, .rising = true, .left = true},
-    [R_OP] = {"OP", "the oldest call inside NCCL, else the last one", .width = 13, .max_width = 24},
+    [R_ROLE] = {"VERDICT", "what the diagnosis says of it", .width = 7},
+    [R_OP] = {"OP", "the oldest call inside NCCL, else on the GPU, else the last one", .width = 10,
+              .max_width = 24},
+    [R_WHERE] = {"AT", "where that call is: host, queue, gpu, done; - = not known", .width = 5},
     [R_FOR] = {"FOR", "how long inside, or since it returned", .width = 6, .numeric = true},
     [R_COMM] = {"COMM", "communicator of that call", .width = 8, .max_width = 32},
-    [R_SEQ] = {"SEQ", "its place in the communicator", .width = 7, .max_width = 10, .numeric = true},
-    [R_LAG] = {"LAG", "calls behind the foremost member", .width = 5, .max_width = 6, .numeric = true},
-    [R_OPS] = {"OPS/S", "calls per second", .width = 6, .max_width = 7, .numeric = true},
+    [R_SEQ] = {"SEQ", "its place in the communicator", .width = 6, .max_width = 10, .numeric = true},
+    [R_LAG] = {"LAG", "calls behind the foremost member", .width = 4, .max_width = 6, .numeric = true},
+    [R_OPS] = {"OPS/S", "calls per second", .width = 6, .max_width = 7, .numeric = true, .yields = 1},
     [R_LOST] = {"LOST", "calls that could not be recorded", .width = 4, .max_width = 7, .numeric = true,
                 .yields = 2},
     [R_BYTES] = {"B/S", "bytes per second given to NCCL", .width = 6, .max_width = 7, .numeric = true,
@@ -165,6 +182,7 @@ static void process_cell(const struct top_snapshot *snapshot, const struct top_p
     case R_RANK:
         top_text_rank(cell->text, sizeof cell->text, process);
         cell->number = rank_order(snapshot, process);
+        cell->style = role_style(top_role_of(snapshot->verdict, process));
         break;
     case R_HOST:
         put_text(cell, process->host);
@@ -173,6 +191,14 @@ static void process_cell(const struct top_snapshot *snapshot, const struct top_p
         put_text(cell, top_state_name(process->state));
         cell->number = process->state;
         cell->style = top_state_style(process->state);
+        break;
+    case R_ROLE:
+        put_text(cell, top_role_name(top_role_of(snapshot->verdict, process)));
+        cell->style = role_style(top_role_of(snapshot->verdict, process));
+        break;
+    case R_WHERE:
+        put_text(cell, top_text_where(&now->op));
+        cell->style = process->in_call ? TUI_ACCENT : TUI_NORMAL;
         break;
     case R_OP:
         top_text_op(cell->text, sizeof cell->text, &now->op);

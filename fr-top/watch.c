@@ -356,7 +356,7 @@ static void read_traces(struct top_watch *watch, uint64_t now_ns)
 
 /* ---- */
 
-enum rec_code top_watch_refresh(struct top_watch *watch, const struct top_snapshot **snapshot,
+enum rec_code top_watch_refresh(struct top_watch *watch, struct top_snapshot **snapshot,
                                 struct rec_error *err)
 {
     watch->warning[0] = '\0';

@@ -29,11 +29,11 @@ def exported():
         try:
             for _ in range(100):
                 path = recording.root / "frec.prom"
-                done = harness.tool(FR_TOP, "--once", "--openmetrics", path, env=recording.env())
+                done = harness.tool(FR_TOP, "--once", "--openmetrics", path, recording.traces, env=recording.env())
                 assert done.returncode == 0, done.stderr
                 families = list(parser.text_string_to_metric_families(path.read_text()))
                 samples = {s.name: set(s.labels) for family in families for s in family.samples}
-                if "frec_comm_front_ops" in samples and "frec_rank_up" in samples:
+                if {"frec_comm_front_ops", "frec_rank_up", "frec_fault"} <= set(samples):
                     return samples
                 time.sleep(0.1)
             raise AssertionError(f"no communicator: {samples}")

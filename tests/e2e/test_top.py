@@ -100,7 +100,20 @@ def test_late_rank():
     with harness.Recording() as recording, running(recording, "--fault", "sleep:rank=2,at=300"):
         document = when(recording, lambda d: set(states(d).values()) == {"late", "stalled"}, "--stall", "1")
         assert [rank for rank, state in states(document).items() if state == "late"] == [2]
-        assert next(r for r in document["ranks"] if r["rank"] == 2)["lag"] >= 1
+        ranks = {rank["rank"]: rank for rank in document["ranks"]}
+        assert ranks[2]["lag"] >= 1
+        # What it called last is over on the GPU; somebody's is not.
+        assert ranks[2]["last"]["state"] == "completed" and ranks[2]["gpu_pending"] == 0
+        assert any(r["gpu_pending"] and r["last"]["state"] in ("enqueued", "gpu_started") for r in ranks.values())
+        # The same engine as fr-analyze.
+        document = when(recording, lambda d: d["verdict"]["status"] == "fault", "--stall", "1")
+        _, verdict = harness.analyze("--stall-sec", "1", "--live-dir", recording.live, recording.traces)
+        told = document["verdict"]
+        assert (told["type"], told["culprit_ranks"]) == (verdict["verdict"]["type"], [2])
+        assert {r["rank"]: r.get("role") for r in document["ranks"]}[2] == "culprit"
+        text = harness.tool(FR_TOP, "--once", "--stall", "1", env=recording.env()).stdout
+        assert f"\nverdict: {told['type']} (" in text
+        assert "verdict" not in snapshot(recording, "--no-verdict")
 
 
 @pytest.mark.parametrize("fault, state, end", [("kill", "dead", "gone"), ("crash", "crashed", "SIGSEGV")])
@@ -200,7 +213,8 @@ class Screen:
 
     def __init__(self, recording, columns=80, rows=24, **env):
         self.socket = f"fr-top-{os.getpid()}-{next(sockets)}"
-        environment = recording.env(PS1="$ ", LC_ALL="C.UTF-8", **env)
+        environment = recording.env(**{"PS1": "$ ", "LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": recording.root / "config",
+                                       **env})
         for name in ("TMUX", "NO_COLOR"):
             if name not in env:
                 environment.pop(name, None)
@@ -261,7 +275,7 @@ def test_screen_views(job, columns, rows):
         text = screen.start()
         lines = text.splitlines()
         assert "4/4 up]" in lines[0] and "Job: job 1" in lines[0]
-        assert re.search(r"^ *RANK△ +HOST +STATE +OP +FOR +COMM +SEQ +LAG +OPS/S", text, re.M)
+        assert re.search(r"^ *RANK△ +HOST +STATE +VERDICT +OP +AT +FOR +COMM +SEQ +LAG", text, re.M)
         assert len(re.findall(r"^ +[0-3] \S+ +(running|in_call|idle) ", text, re.M)) == RANKS
         assert lines[-1].startswith("F1Help"), text
         screen.keys("Tab")
@@ -309,6 +323,44 @@ def test_screen_sort_search_filter(job):
         screen.until("PAUSED")
         screen.keys("Z", "F10")
         screen.until(PROMPT)
+
+
+@pytest.mark.sanitize
+@needs_tmux
+def test_fault_while_watching():
+    """The verdict comes by itself, and the browser opens on it and gives the screen back."""
+    with harness.Recording() as recording, \
+            running(recording, "--fault", "sleep:rank=2,at=1500"), Screen(recording) as screen:
+        when(recording, all_run, "--no-verdict")
+        screen.start("--stall", "2")
+        screen.until(r"^ Verdict: healthy, as of ")
+        screen.until(r"^ Verdict: stuck_outside_nccl \([a-z]+\): rank 2 ", seconds=60)
+        screen.until(r"^ +2 \S+ +late +culprit ")
+        screen.until(r"^ +[013] \S+ +stalled +waits ")
+        screen.keys("F9")
+        screen.until(r"^ stuck_outside_nccl .* rank 2 +of 4")
+        screen.keys("3")
+        screen.until(r"^2 +culprit ")
+        screen.keys("q")
+        screen.until(r"^ +2 \S+ +late +culprit ")
+        screen.keys("q")
+        screen.until(PROMPT)
+
+
+@needs_tmux
+def test_setup_is_kept(job):
+    config = job.root / "config"
+    for columns in ("HOST STATE VERDICT OP", "HOST VERDICT OP"):
+        with Screen(job, XDG_CONFIG_HOME=str(config)) as screen:
+            screen.start()
+            screen.until(r"^ *RANK△ +" + columns.replace(" ", " +"))
+            screen.keys("F2", "Down", "Down", "Space")
+            screen.until(r"^\[ \] STATE" if "STATE" in columns else r"^\[x\] STATE")
+            screen.keys("Escape")
+            screen.until("F10Quit")
+            screen.keys("q")
+            screen.until(PROMPT)
+    assert (config / "flight-recorder/fr-top.conf").read_text().startswith("Ranks.hide =\n")
 
 
 @needs_tmux

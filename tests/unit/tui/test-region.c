@@ -149,7 +149,7 @@ static void drop_region(struct region *region)
 
 static const struct top_snapshot *refresh(struct place *place)
 {
-    const struct top_snapshot *snapshot = NULL;
+    struct top_snapshot *snapshot = NULL;
     struct rec_error err;
     assert_int_equal(top_watch_refresh(place->watch, &snapshot, &err), REC_OK);
     return snapshot;

@@ -48,7 +48,11 @@ static inline uint64_t diag_key(uint64_t a, uint64_t b, uint64_t c)
 }
 
 /* The array with room for one more element; without memory the old array, and *oom set. */
-void *diag_grow(void *array, size_t *capacity, size_t count, size_t size, bool *oom);
+void *diag_grow_now(void *array, size_t *capacity, size_t size, bool *oom);
+static inline void *diag_grow(void *array, size_t *capacity, size_t count, size_t size, bool *oom)
+{
+    return *oom || count < *capacity ? array : diag_grow_now(array, capacity, size, oom);
+}
 #define DIAG_ROOM(d, array, count)                                                                           \
     ((d)->array = diag_grow((d)->array, &(d)->array##_cap, count, sizeof *(d)->array, &(d)->oom), !(d)->oom)
 
@@ -118,6 +122,12 @@ struct diag_match {
     bool doubtful;    /* complete only if what is not recorded went well */
     bool unfinished;  /* logic says complete, the GPU says no */
     bool done;
+};
+
+/* The seqs of a communicator in the windows: seq first + i has its place at index at + i of span_matches. */
+struct diag_span {
+    uint64_t first;
+    size_t at, count;
 };
 
 struct diag_proc {
@@ -225,7 +235,9 @@ struct diag {
     size_t nqueues, queues_cap;
     struct diag_match *matches;
     size_t nmatches, matches_cap;
-    struct diag_map match_ids;
+    struct diag_map match_ids; /* matching points of messages, and of collectives outside the spans */
+    struct diag_span *spans;   /* by communicator index */
+    uint32_t *span_matches;    /* matching points of collectives, DIAG_NONE = nobody there */
 
     struct diag_wait *waits;
     size_t nwaits, waits_cap;
@@ -356,6 +368,8 @@ void diag_execute(struct diag *d, bool doubting);
 void diag_mark_doubts(struct diag *d);
 /* Marks what the last execution let complete although it may stand behind what it left open. */
 bool diag_more_doubts(struct diag *d);
+/* Is anything doubtful? If not, executing with and without doubts is the same. */
+bool diag_doubts(const struct diag *d);
 /* After the execution that trusts nothing doubtful: which processes may be blocked in it. */
 void diag_note_doubts(struct diag *d);
 

@@ -53,9 +53,22 @@ static bool is_uncertain(const struct diag *d, const struct diag_match *m)
     return false;
 }
 
+/* Marks all that are uncertain; false when none is. */
+static bool find_uncertain(struct diag *d)
+{
+    bool any = false;
+    for (size_t i = 0; i < d->nmatches; i++) {
+        d->matches[i].doubtful = is_uncertain(d, &d->matches[i]);
+        any = any || d->matches[i].doubtful;
+    }
+    return any;
+}
+
 void diag_mark_doubts(struct diag *d)
 {
     struct diag_map last = {0}; /* stream → its last op */
+    if (!find_uncertain(d))
+        return;
     for (uint32_t i = 0; i < d->nops && !d->oom; i++) {
         if (d->ops[i].match == DIAG_NONE)
             continue;
@@ -68,8 +81,9 @@ void diag_mark_doubts(struct diag *d)
     }
     for (size_t i = 0; i < d->nmatches && !d->oom; i++) {
         struct diag_match *m = &d->matches[i];
-        if (!is_uncertain(d, m))
+        if (!m->doubtful)
             continue;
+        m->doubtful = false;
         for (uint32_t j = m->first_op; j != DIAG_NONE && !m->doubtful; j = d->ops[j].match_next) {
             const struct diag_op *newest = &d->ops[diag_map_get(&last, stream_key(&d->ops[j]))];
             m->doubtful = newest->op.enter_ns <= d->ops[j].op.enter_ns + SETTLED_NS;
@@ -108,6 +122,17 @@ static bool in_graph(const struct diag_proc *proc, const struct diag_op *op)
 {
     return diag_captured(op) && proc->graph_ns >= op->op.enter_ns &&
            proc->graph_ns + GRAPH_NS > proc->last_call_ns;
+}
+
+bool diag_doubts(const struct diag *d)
+{
+    for (size_t i = 0; i < d->nmatches; i++)
+        if (d->matches[i].doubtful)
+            return true;
+    for (size_t i = 0; i < d->nprocs; i++)
+        if (d->procs[i].gap_ns)
+            return true;
+    return false;
 }
 
 void diag_note_doubts(struct diag *d)

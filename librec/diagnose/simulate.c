@@ -13,6 +13,8 @@
 #define ONESIDED (1 << 30)
 /* The end of an op is seen so much later at worst. */
 #define ABORT_BLUR (NS_PER_S * 3 / 10)
+/* So many seqs an op: too few ops for so long a span. */
+#define SPARSE 4
 
 uint64_t diag_bytes(const struct rec_op *op)
 {
@@ -25,9 +27,19 @@ static uint64_t match_key(const struct rec_communicator *comm, uint64_t seq, int
     return diag_key(comm->index, seq, (uint64_t)(uint32_t)src << 32 | (uint32_t)dst);
 }
 
+/* The place of a collective's matching point; NULL = in match_ids. */
+static uint32_t *span_place(const struct diag *d, const struct rec_communicator *comm, uint64_t seq)
+{
+    const struct diag_span *span = &d->spans[comm->index];
+    return seq - span->first < span->count ? &d->span_matches[span->at + (size_t)(seq - span->first)] : NULL;
+}
+
 uint32_t diag_match_find(const struct diag *d, const struct rec_communicator *comm, uint64_t seq, int32_t src,
                          int32_t dst)
 {
+    const uint32_t *place = src < 0 ? span_place(d, comm, seq) : NULL;
+    if (place)
+        return *place;
     return diag_map_get(&d->match_ids, match_key(comm, seq, src, dst));
 }
 
@@ -56,37 +68,86 @@ static bool fits(const struct diag_op *a, const struct diag_op *b)
     return true;
 }
 
+/* Does it meet others at its seq? */
+static bool joins(const struct diag_op *op)
+{
+    return op->member && !op->late && !(op->op.flags & REC_OF_NO_SEQ) &&
+           (rec_kind_flags(op->op.kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA));
+}
+
+/* Spans for all communicators whose seqs in the windows are dense; the others are left to the map. */
+static void make_spans(struct diag *d)
+{
+    struct extent {
+        uint64_t first, last;
+        size_t ops;
+    } *extents = calloc(d->ncomms + 1, sizeof *extents);
+    d->spans = calloc(d->ncomms + 1, sizeof *d->spans);
+    d->oom = d->oom || !extents || !d->spans;
+    for (size_t i = 0; i < d->nops && !d->oom; i++) {
+        const struct diag_op *op = &d->ops[i];
+        if (!joins(op) || diag_pairs(&op->op))
+            continue;
+        struct extent *e = &extents[op->member->comm->index];
+        e->first = !e->ops || op->op.seq < e->first ? op->op.seq : e->first;
+        e->last = !e->ops || op->op.seq > e->last ? op->op.seq : e->last;
+        e->ops++;
+    }
+    size_t total = 0;
+    for (size_t c = 0; c < d->ncomms && !d->oom; c++) {
+        struct extent *e = &extents[c];
+        if (!e->ops || e->last - e->first >= SPARSE * e->ops)
+            continue;
+        d->spans[c] = (struct diag_span){e->first, total, (size_t)(e->last - e->first) + 1};
+        total += d->spans[c].count;
+    }
+    free(extents);
+    d->span_matches = malloc((total + 1) * sizeof *d->span_matches);
+    d->oom = d->oom || !d->span_matches;
+    for (size_t i = 0; i < total && !d->oom; i++)
+        d->span_matches[i] = DIAG_NONE;
+}
+
+/* The place of the index of op's matching point; DIAG_NONE is in it when there is none yet. */
+static uint32_t *match_place(struct diag *d, const struct diag_op *op, int32_t src, int32_t dst)
+{
+    bool fresh, onesided = (rec_kind_flags(op->op.kind) & REC_KF_RMA) != 0;
+    const struct rec_communicator *comm = op->member->comm;
+    uint32_t *place = src < 0 && !onesided ? span_place(d, comm, op->op.seq) : NULL;
+    if (place)
+        return place;
+    place = diag_map_put(&d->match_ids, match_key(comm, op->op.seq, onesided ? src + ONESIDED : src, dst),
+                         &fresh);
+    return place;
+}
+
 static void join_match(struct diag *d, uint32_t index)
 {
     struct diag_op *op = &d->ops[index];
-    unsigned flags = rec_kind_flags(op->op.kind);
-    if (!op->member || op->late || (op->op.flags & REC_OF_NO_SEQ) ||
-        !(flags & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA)))
+    if (!joins(op))
         return;
     int32_t src = -1, dst = -1;
-    bool onesided = (flags & REC_KF_RMA) != 0;
     if (diag_pairs(&op->op)) {
         int32_t self = (int32_t)op->member->comm_rank;
         src = diag_sends(&op->op) ? self : op->op.peer;
         dst = diag_sends(&op->op) ? op->op.peer : self;
     }
-    bool fresh;
-    uint32_t *at = diag_map_put(
-        &d->match_ids, match_key(op->member->comm, op->op.seq, onesided ? src + ONESIDED : src, dst), &fresh);
+    uint32_t *at = match_place(d, op, src, dst);
     if (!at || !DIAG_ROOM(d, matches, d->nmatches)) {
         d->oom = true;
         return;
     }
-    if (fresh) {
+    if (*at == DIAG_NONE) {
         *at = (uint32_t)d->nmatches;
-        d->matches[d->nmatches++] = (struct diag_match){.comm = op->member->comm,
-                                                        .seq = op->op.seq,
-                                                        .src = src,
-                                                        .dst = dst,
-                                                        .onesided = onesided,
-                                                        .first_op = DIAG_NONE,
-                                                        .failed_op = DIAG_NONE,
-                                                        .compatible = true};
+        d->matches[d->nmatches++] =
+            (struct diag_match){.comm = op->member->comm,
+                                .seq = op->op.seq,
+                                .src = src,
+                                .dst = dst,
+                                .onesided = (rec_kind_flags(op->op.kind) & REC_KF_RMA) != 0,
+                                .first_op = DIAG_NONE,
+                                .failed_op = DIAG_NONE,
+                                .compatible = true};
     }
     struct diag_match *m = &d->matches[*at];
     if (op->failed) {
@@ -152,12 +213,21 @@ static void count_partners(struct diag *d, struct diag_match *m)
     m->unseen = all > m->comm->nmembers ? all - m->comm->nmembers : 0;
 }
 
-static uint32_t queue_of(struct diag *d, struct diag_map *ids, const struct diag_op *op)
+/* Making the units of one process after the other. What was met last is likely to be met next. */
+struct builder {
+    struct diag_map queues;             /* stream, or communicator where that is not known → queue */
+    uint32_t proc, stream, comm, queue; /* the last one's */
+};
+
+static uint32_t queue_of(struct diag *d, struct builder *b, const struct diag_op *op)
 {
     bool known = op->op.stream != REC_ID_NONE;
     bool fresh;
-    uint32_t *at =
-        diag_map_put(ids, diag_key(op->proc, known ? op->op.stream : op->op.comm, known ? 41 : 42), &fresh);
+    if (b->queue != DIAG_NONE && b->proc == op->proc && b->stream == op->op.stream &&
+        (known || b->comm == op->op.comm))
+        return b->queue;
+    uint32_t *at = diag_map_put(
+        &b->queues, diag_key(op->proc, known ? op->op.stream : op->op.comm, known ? 41 : 42), &fresh);
     if (!at || !DIAG_ROOM(d, queues, d->nqueues)) {
         d->oom = true;
         return DIAG_NONE;
@@ -166,7 +236,10 @@ static uint32_t queue_of(struct diag *d, struct diag_map *ids, const struct diag
         *at = (uint32_t)d->nqueues;
         d->queues[d->nqueues++] = (struct diag_queue){DIAG_NONE, DIAG_NONE, DIAG_NONE};
     }
-    return *at;
+    b->proc = op->proc;
+    b->stream = op->op.stream;
+    b->comm = op->op.comm;
+    return b->queue = *at;
 }
 
 static uint32_t new_unit(struct diag *d, const struct diag_op *op)
@@ -198,12 +271,12 @@ static void add_to_unit(struct diag *d, uint32_t unit_index, uint32_t op_index)
 }
 
 /* Puts a unit at the end of every stream that its ops use. */
-static void enqueue(struct diag *d, struct diag_map *queue_ids, uint32_t unit_index)
+static void enqueue(struct diag *d, struct builder *b, uint32_t unit_index)
 {
     for (uint32_t i = d->units[unit_index].first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
         if (!(rec_kind_flags(d->ops[i].op.kind) & REC_KF_STREAM) || d->ops[i].failed)
             continue;
-        uint32_t queue = queue_of(d, queue_ids, &d->ops[i]);
+        uint32_t queue = queue_of(d, b, &d->ops[i]);
         if (queue == DIAG_NONE)
             return;
         if (d->queues[queue].tail != DIAG_NONE && d->slots[d->queues[queue].tail].unit == unit_index)
@@ -244,20 +317,20 @@ static void close_group(struct diag *d, uint32_t unit_index, uint32_t end)
  * A thread that goes on to something else has launched its group, also where the record of the
  * GroupEnd is lost.
  */
-static void close_lost_group(struct diag *d, struct diag_map *queue_ids, uint32_t *open,
-                             const struct rec_op *op)
+static void close_lost_group(struct diag *d, struct builder *b, uint32_t *open, const struct rec_op *op)
 {
     if (*open == DIAG_NONE || d->ops[d->units[*open].first_op].op.group == op->group)
         return;
     d->units[*open].launched = true;
-    enqueue(d, queue_ids, *open);
+    enqueue(d, b, *open);
     *open = DIAG_NONE;
 }
 
 /* A process's ops as units. Groups take their place in the streams where GroupEnd launches them. */
-static void build_units(struct diag *d, uint32_t proc, struct diag_map *queue_ids)
+static void build_units(struct diag *d, uint32_t proc, struct builder *b)
 {
-    struct diag_map threads = {0}; /* thread → its open group */
+    struct diag_map threads = {0};     /* thread → its open group */
+    uint32_t *open = NULL, thread = 0; /* of the last op's thread */
     uint32_t first_unit = (uint32_t)d->nunits;
     uint32_t end = d->procs[proc].first + d->procs[proc].count;
     for (uint32_t i = d->procs[proc].first; i < end && !d->oom; i++) {
@@ -265,15 +338,17 @@ static void build_units(struct diag *d, uint32_t proc, struct diag_map *queue_id
         unsigned flags = rec_kind_flags(op->op.kind);
         op->failed = call_failed(&op->op);
         bool fresh;
-        uint32_t *open = diag_map_put(&threads, diag_key(op->op.thread, 51, 0), &fresh);
+        if (!open || op->op.thread != thread)
+            open = diag_map_put(&threads, diag_key(op->op.thread, 51, 0), &fresh);
+        thread = op->op.thread;
         d->oom = d->oom || !open;
         if (d->oom)
             break;
-        close_lost_group(d, queue_ids, open, &op->op);
+        close_lost_group(d, b, open, &op->op);
         if (op->op.kind == REC_GROUP_END) {
             if (*open != DIAG_NONE) {
                 close_group(d, *open, i);
-                enqueue(d, queue_ids, *open);
+                enqueue(d, b, *open);
                 *open = DIAG_NONE;
             }
             continue;
@@ -288,7 +363,7 @@ static void build_units(struct diag *d, uint32_t proc, struct diag_map *queue_id
             *open = unit;
         } else {
             d->units[unit].launched = true;
-            enqueue(d, queue_ids, unit);
+            enqueue(d, b, unit);
         }
     }
     /* Is the end of the last group only missing? */
@@ -296,7 +371,7 @@ static void build_units(struct diag *d, uint32_t proc, struct diag_map *queue_id
         if (d->units[u].launched || !d->procs[proc].gap_ns)
             continue;
         d->units[u].launched = true;
-        enqueue(d, queue_ids, u);
+        enqueue(d, b, u);
     }
     diag_map_free(&threads);
 }
@@ -331,13 +406,16 @@ static bool started_before_abort(const struct diag *d, const struct diag_op *op)
 static void apply_gpu_progress(struct diag *d, uint32_t proc)
 {
     struct diag_map streams = {0};
+    uint32_t *completed = NULL, stream = 0; /* of the last op's stream */
     struct diag_proc *p = &d->procs[proc];
     for (uint32_t i = p->first + p->count; i-- > p->first && !d->oom;) {
         struct rec_op *op = &d->ops[i].op;
         if (!(rec_kind_flags(op->kind) & REC_KF_STREAM) || op->stream == REC_ID_NONE)
             continue;
         bool fresh;
-        uint32_t *completed = diag_map_put(&streams, diag_key(op->stream, 71, 0), &fresh);
+        if (!completed || op->stream != stream)
+            completed = diag_map_put(&streams, diag_key(op->stream, 71, 0), &fresh);
+        stream = op->stream;
         if (!completed) {
             d->oom = true;
             break;
@@ -360,12 +438,13 @@ static void apply_gpu_progress(struct diag *d, uint32_t proc)
 
 void diag_simulate(struct diag *d)
 {
-    struct diag_map queue_ids = {0};
+    struct builder builder = {.queue = DIAG_NONE};
+    make_spans(d);
     for (uint32_t i = 0; i < d->nprocs && !d->oom; i++) {
         apply_gpu_progress(d, i);
-        build_units(d, i, &queue_ids);
+        build_units(d, i, &builder);
     }
-    diag_map_free(&queue_ids);
+    diag_map_free(&builder.queues);
     for (uint32_t i = 0; i < d->nops && !d->oom; i++)
         if (d->ops[i].unit != DIAG_NONE)
             join_match(d, i);
@@ -378,5 +457,6 @@ void diag_simulate(struct diag *d)
         diag_execute(d, true);
     while (!d->oom && diag_more_doubts(d));
     diag_note_doubts(d);
-    diag_execute(d, false);
+    if (diag_doubts(d))
+        diag_execute(d, false);
 }

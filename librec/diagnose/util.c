@@ -73,10 +73,8 @@ void diag_map_free(struct diag_map *map)
     memset(map, 0, sizeof *map);
 }
 
-void *diag_grow(void *array, size_t *capacity, size_t count, size_t size, bool *oom)
+void *diag_grow_now(void *array, size_t *capacity, size_t size, bool *oom)
 {
-    if (*oom || count < *capacity)
-        return array;
     size_t grown = *capacity ? *capacity * 2 : 16;
     void *moved = grown < DIAG_NONE ? realloc(array, grown * size) : NULL;
     if (!moved) {

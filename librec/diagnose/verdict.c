@@ -306,6 +306,8 @@ static void diag_fini(struct diag *d)
     diag_clock_fini(d);
     diag_map_free(&d->rank_procs);
     diag_map_free(&d->match_ids);
+    free(d->spans);
+    free(d->span_matches);
 }
 
 static uint64_t wall_clock(void)

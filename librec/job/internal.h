@@ -380,6 +380,6 @@ enum rec_code job_rank(struct rec_job *job, struct rec_error *err) REC_WARN_UNUS
 /* comms.c: joins the members of the chosen processes. */
 enum rec_code job_join(struct rec_job *job, struct rec_error *err) REC_WARN_UNUSED;
 /* fate.c: how each chosen process ended. */
-void job_fates(struct rec_job *job);
+enum rec_code job_fates(struct rec_job *job, struct rec_error *err) REC_WARN_UNUSED;
 
 #endif

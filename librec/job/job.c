@@ -204,7 +204,7 @@ static enum rec_code build(struct rec_job *job, const char *const *dirs, size_t 
     if (code == REC_OK)
         code = job_join(job, err);
     if (code == REC_OK)
-        job_fates(job);
+        code = job_fates(job, err);
     return code;
 }
 

@@ -45,7 +45,7 @@ static struct rec_op plain(const struct rec_op *op)
 {
     struct rec_op result = *op;
     result.flags &= (uint16_t)~REC_OF_LATE;
-    if (op->launch) {
+    if (op->launch && !(op->flags & REC_OF_CAPTURED)) {
         result.gpu_start_ns = result.gpu_end_ns = 0;
         if (op->state == REC_STATE_GPU_STARTED || op->state == REC_STATE_COMPLETED)
             result.state = REC_STATE_ENQUEUED;

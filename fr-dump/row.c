@@ -114,6 +114,11 @@ static void fill_arguments(struct row *row, const struct rec_op *op, unsigned fl
     case REC_COMM_WINDOW_REGISTER:
         set_number(row, ROW_BYTES, op->count);
         break;
+    case REC_GRAPH_LAUNCH:
+        set_number(row, ROW_COUNT, op->count);
+        set_signed(row, ROW_GRAPH, op->peer);
+        set_number(row, ROW_REPLAY, op->seq);
+        break;
     default:
         break;
     }
@@ -128,8 +133,11 @@ static void fill_result(struct row *row, const struct rec_op *op)
     }
     if (op->state > REC_STATE_UNKNOWN && op->state <= REC_STATE_ABORTED)
         set_text(row, ROW_STATE, rec_state_name((enum rec_state)op->state));
-    if (op->flags & REC_OF_CAPTURED)
-        row->values[ROW_CAPTURED].type = ROW_TRUE;
+    if (!(op->flags & REC_OF_CAPTURED))
+        return;
+    row->values[ROW_CAPTURED].type = ROW_TRUE;
+    if (op->launch)
+        set_number(row, ROW_GRAPH, op->launch);
 }
 
 void row_fill(struct row *row, const struct rec_process *process, const struct rec_op *op)

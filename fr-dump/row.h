@@ -40,6 +40,8 @@
     X(ASYNC_ERROR, "async_error")                                                                            \
     X(STATE, "state")                                                                                        \
     X(CAPTURED, "captured")                                                                                  \
+    X(GRAPH, "graph")                                                                                        \
+    X(REPLAY, "replay")                                                                                      \
     X(SITE, "site")
 
 enum row_field {

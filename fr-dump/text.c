@@ -87,6 +87,8 @@ static const char *argument_text(const struct rec_op *op, char *buffer, size_t s
         snprintf(buffer, size, "no col");
     else if (op->kind == REC_COMM_SPLIT)
         snprintf(buffer, size, "col %d", op->peer);
+    else if (op->kind == REC_GRAPH_LAUNCH)
+        snprintf(buffer, size, "gr%d", op->peer);
     else if (rec_kind_canonical(op->kind) == REC_COMM_INIT_RANK)
         snprintf(buffer, size, "%d/%llu", op->peer, (unsigned long long)op->count);
     else
@@ -121,9 +123,10 @@ static void text_op(const struct rec_process *process, const struct rec_op *op)
 {
     char name[16], comm[24], seq[24] = "-", count[24] = "-", argument[24], took[16];
     unsigned flags = rec_kind_flags(op->kind);
-    if ((flags & (REC_KF_SEQ | REC_KF_P2P | REC_KF_TEARDOWN)) && !(op->flags & REC_OF_NO_SEQ))
+    bool counted = (flags & (REC_KF_SEQ | REC_KF_P2P | REC_KF_TEARDOWN)) || op->kind == REC_GRAPH_LAUNCH;
+    if (counted && !(op->flags & REC_OF_NO_SEQ))
         snprintf(seq, sizeof(seq), "%llu", (unsigned long long)op->seq);
-    if ((flags & REC_KF_DATA) || op->kind == REC_GROUP_END)
+    if ((flags & REC_KF_DATA) || op->kind == REC_GROUP_END || op->kind == REC_GRAPH_LAUNCH)
         snprintf(count, sizeof(count), "%llu", (unsigned long long)op->count);
     const char *dtype = flags & REC_KF_DATA ? rec_dtype_name(op->dtype) : NULL;
     out_format("%-15s %-13s %-8s %5s %8s %-4s %-5s %6s %s", clock_text(op->enter_ns),
@@ -135,7 +138,11 @@ static void text_op(const struct rec_process *process, const struct rec_op *op)
     const struct rec_thread_def *thread = rec_process_thread(process, op->thread);
     if (thread && thread->tid > 0 && thread->tid != process->pid)
         out_format(" t%d", thread->tid);
-    out_text(op->flags & REC_OF_CAPTURED ? " captured\n" : "\n");
+    if ((op->flags & REC_OF_CAPTURED) && op->launch)
+        out_format(" captured into gr%u", (unsigned)op->launch);
+    else if (op->flags & REC_OF_CAPTURED)
+        out_text(" captured");
+    out_char('\n');
     if (dump_stacks)
         put_stack(process, op);
 }

@@ -3,17 +3,18 @@
 
 #include <string.h>
 
-struct kind_row {
-    const char *name;
-    unsigned flags;
-};
-
-static const struct kind_row kinds[] = {
-#define X(number, id, name, flags) [number] = {name, flags},
+static const char *const kinds[] = {
+#define X(number, id, name, flags) [number] = name,
     REC_KIND_TABLE(X)
 #undef X
 };
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
+
+const uint16_t rec_kind_flags_table[REC_KIND_END] = {
+#define X(number, id, name, flags) [number] = (flags),
+    REC_KIND_TABLE(X)
+#undef X
+};
 
 struct dtype_row {
     const char *name;
@@ -51,7 +52,7 @@ static int find(const char *const *names, size_t count, const char *name)
 
 const char *rec_kind_name(unsigned kind)
 {
-    return kind < KIND_COUNT ? kinds[kind].name : NULL;
+    return kind < KIND_COUNT ? kinds[kind] : NULL;
 }
 
 enum rec_kind rec_kind_from_name(const char *name)
@@ -59,14 +60,9 @@ enum rec_kind rec_kind_from_name(const char *name)
     if (strncmp(name, "nccl", 4) == 0)
         name += 4;
     for (size_t i = 0; i < KIND_COUNT; i++)
-        if (kinds[i].name && strcmp(kinds[i].name, name) == 0)
+        if (kinds[i] && strcmp(kinds[i], name) == 0)
             return (enum rec_kind)i;
     return REC_NONE;
-}
-
-unsigned rec_kind_flags(unsigned kind)
-{
-    return kind < KIND_COUNT ? kinds[kind].flags : 0;
 }
 
 enum rec_kind rec_kind_canonical(unsigned kind)
@@ -158,7 +154,7 @@ const char *rec_loss_why_name(unsigned why)
 
 void rec_op_gpu(struct rec_op *op, const struct rec_gpu *gpu)
 {
-    if (op->launch == 0 || (gpu->dropped != 0 && op->launch >= gpu->dropped))
+    if (op->launch == 0 || (op->flags & REC_OF_CAPTURED) || (gpu->dropped != 0 && op->launch >= gpu->dropped))
         return;
     /* The end mark is asked for only after the launch succeeded. A start mark may be reached while the
      * host is still busy launching. */

@@ -1,17 +1,20 @@
 /*
  * Clients that open NCCL themselves (ctypes, XLA, CuPy's stubs) ask dlsym for its functions: they
- * get our wrappers. Everything else passes through.
+ * get our wrappers. So do those that ask for the CUDA driver's graphs (graphs.h). Everything else passes
+ * through.
  *
  * dlsym is asked by its caller's address what RTLD_NEXT and RTLD_DEFAULT mean, so it is entered by
  * a jump: this file is compiled with optimisation and without sanitizers, always (meson.build).
  * It is also entered before anything is initialised, by sanitizers and allocators for instance:
- * until it knows that the question is about NCCL it calls nothing but dlvsym, once.
+ * until it knows that the question is about those it calls nothing but dlvsym, once.
  * dlvsym is left alone: NCCL's functions have no versions.
  */
 #include "inject.h"
 
 #include <dlfcn.h>
 #include <string.h>
+
+#include "graphs.h"
 
 /* libc's dlsym, or that of another interposer behind us. */
 real_dlsym_fn *real_dlsym_address(void)
@@ -60,10 +63,14 @@ static void *by_handle(void *handle, const char *name, int api)
 
 PUBLIC void *dlsym(void *restrict handle, const char *restrict name)
 {
-    if (likely(name[0] != 'n' || name[1] != 'c' || name[2] != 'c' || name[3] != 'l') || handle == RTLD_NEXT)
-        return real_dlsym_address()(handle, name);
-    int api = find_api(name);
-    if (api < 0)
-        return real_dlsym_address()(handle, name);
-    return by_handle(handle, name, api);
+    bool nccl = name[0] == 'n' && name[1] == 'c' && name[2] == 'c' && name[3] == 'l';
+    bool graphs = name[0] == 'c' && name[1] == 'u' && name[2] == 'G';
+    int api = nccl && handle != RTLD_NEXT ? find_api(name) : -1;
+    if (unlikely(api >= 0))
+        return by_handle(handle, name, api);
+    if (unlikely(graphs && handle != RTLD_NEXT && handle != RTLD_DEFAULT)) {
+        void *found = real_dlsym(handle, name);
+        return found ? graphs_wrap(name, found) : NULL;
+    }
+    return real_dlsym_address()(handle, name);
 }

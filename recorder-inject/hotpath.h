@@ -11,6 +11,7 @@
 #ifndef INJECT_HOTPATH_H
 #define INJECT_HOTPATH_H
 
+#include "graphs.h"
 #include "inject.h"
 #include "marks.h"
 
@@ -116,10 +117,12 @@ static inline void stream_op_open(struct thread *thread, struct call *call, unsi
     uint16_t index = stream_index(stream, comm.index);
     enum mark_stream what = marks_ask(stream);
     call->mark.number = 0;
-    if (what == MARK_STREAM_RUNS)
+    if (what == MARK_STREAM_RUNS) {
         marks_claim(thread, &call->mark, index, stream, comm.index);
-    else if (what == MARK_STREAM_CAPTURED)
+    } else if (what == MARK_STREAM_CAPTURED) {
         flags |= REC_OF_CAPTURED;
+        thread->launch = graphs_captured(stream);
+    }
     op_open(thread, call, kind, comm, index, count, seq, peer, dtype, redop, flags);
     thread->launch = 0;
     /* Now that the call shows as open: the driver may make it wait. */

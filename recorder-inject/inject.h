@@ -306,7 +306,8 @@ void identity_forget(void);
 
 /* ---- tables.c: streams and operators -------------------------------------------------------- */
 
-uint16_t stream_index(void *handle, uint16_t comm);
+uint16_t stream_index(void *handle, uint16_t comm); /* on the communicator's device */
+uint16_t stream_index_on(void *handle, int32_t device);
 uint8_t redop_code_user(uint16_t comm, int op);
 void redop_created(uint16_t comm, int op, unsigned dtype, unsigned residence, uint64_t scalar);
 void redop_destroyed(uint16_t comm, int op);

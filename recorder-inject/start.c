@@ -1,4 +1,5 @@
 #include "callsite/callsite.h"
+#include "graphs.h"
 #include "inject.h"
 #include "marks.h"
 
@@ -105,6 +106,7 @@ void recorder_forget(void)
     tables_forget();
     identity_forget();
     marks_forget();
+    graphs_forget();
     munmap(recorder.live.header, recorder.live.bytes);
     memset(&recorder.live, 0, sizeof(recorder.live));
     atomic_store_explicit(&recorder.state, RECORDER_NEW, memory_order_relaxed);

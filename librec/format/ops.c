@@ -56,7 +56,10 @@ static uint16_t sequence_of(struct rec_ops *ops, const struct rec_op *op, uint8_
     unsigned kind = rec_kind_flags(op->kind);
     uint64_t key = UINT64_MAX;
     *step = 0;
-    if (!(op->flags & REC_OF_NO_SEQ) && op->comm != REC_ID_NONE) {
+    if (op->kind == REC_GRAPH_LAUNCH) {
+        key = UINT64_C(1) << 63 | (uint32_t)op->peer;
+        *step = 1;
+    } else if (!(op->flags & REC_OF_NO_SEQ) && op->comm != REC_ID_NONE) {
         if (kind & REC_KF_P2P) {
             /* Should two pairs ever share a key, their ops only become exceptions. */
             key =

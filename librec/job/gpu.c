@@ -93,7 +93,7 @@ static uint64_t not_before(const struct rec_op *op, uint64_t seen_ns)
 
 void job_op_gpu(struct job_process *process, struct rec_op *op)
 {
-    if (op->launch == 0)
+    if (op->launch == 0 || (op->flags & REC_OF_CAPTURED))
         return;
     const struct job_gpu *gpu = gpu_of(process, op->stream, false);
     if (!gpu)

@@ -121,7 +121,9 @@ void rec_live_to_op(const struct rec_live *live, const struct rec_clock *clock, 
         .state = (uint8_t)slot_state(slot),
         .flags = slot->flags,
     };
-    if (slot->launch && op->stream != REC_ID_NONE) {
+    if (slot->flags & REC_OF_CAPTURED) {
+        op->launch = slot->launch;
+    } else if (slot->launch && op->stream != REC_ID_NONE) {
         /* The op was numbered before it was published, and not 65,536 launches ago. */
         uint64_t last = atomic_load_explicit(&live->marks[op->stream].launched, memory_order_relaxed);
         uint64_t back = (uint16_t)(last - slot->launch);

@@ -64,7 +64,8 @@ struct rec_slot {
     uint8_t redop;
     uint8_t result;
     uint16_t flags;
-    uint16_t launch; /* low bits of the number of its launch on the stream; 0 = has no marks */
+    uint16_t launch; /* low bits of the number of its launch on the stream; 0 = has no marks. Captured: its
+                        graph */
 };
 #define REC_LIVE_NONE16 0xffff
 

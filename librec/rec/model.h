@@ -94,8 +94,13 @@ enum rec_kind {
 const char *rec_kind_name(unsigned kind);
 /* REC_NONE when the name is unknown; accepts "ncclAllReduce" and "AllReduce". */
 enum rec_kind rec_kind_from_name(const char *name);
-/* enum rec_kind_flags; 0 for an unknown kind. */
-unsigned rec_kind_flags(unsigned kind);
+/* enum rec_kind_flags; 0 for an unknown kind. Asked several times an op: no call. */
+#define REC_KIND_END 128 /* all known kinds are below */
+extern const uint16_t rec_kind_flags_table[REC_KIND_END];
+static inline unsigned rec_kind_flags(unsigned kind)
+{
+    return kind < REC_KIND_END ? rec_kind_flags_table[kind] : 0;
+}
 /* The kind that matching compares: Bcast is a Broadcast, every init is CommInitRank. */
 enum rec_kind rec_kind_canonical(unsigned kind);
 
@@ -160,6 +165,9 @@ enum rec_op_flags {
  *   WaitSignal        count = signals waited for, peer = from whom (-1 = several peers)
  *   CommGetAsyncError count = the asynchronous error (recorded when it changes)
  *   MemAlloc, CommRegister, CommWindowRegister   count = bytes
+ *   GraphLaunch       peer = the graph, seq = earlier launches of it, count = calls captured into it
+ * Graphs have numbers in their process. A call with REC_OF_CAPTURED runs when its graph is launched, not when
+ * it is called: its launch is the number of the graph, or 0 where launches of graphs were not seen.
  */
 struct rec_op {
     uint64_t ordinal; /* position among this thread's recorded calls, from 0, without holes unless records

@@ -176,6 +176,52 @@ sync
             assert (call["state"] == "completed") == (call["seq"] not in captured), call
 
 
+def launches(recording, rank):
+    """(graph, replay, calls in it, state) of a rank's launches of graphs, in order."""
+    calls = [call for call in recording.dump() if call["rank"] == rank and call["op"] == "GraphLaunch"]
+    return [(call["graph"], call["replay"], call["count"], call["state"])
+            for call in sorted(calls, key=lambda call: call["enter_ns"])]
+
+
+@pytest.mark.sanitize
+def test_launches_of_graphs():
+    script = """
+init world
+capture first { allreduce world 64 f32 sum; allgather world 64 f32 }
+capture second { group { send world 1-rank 64 f32; recv world 1-rank 64 f32 } }
+repeat 3 { replay first; allreduce world 64 f32 sum }
+sync
+thread { replay second stream=1; replay first stream=1; sync stream=1 }
+join
+sync
+"""
+    with harness.Recording() as recording:
+        job = recording.run_script(2, script, timeout=20)
+        assert job.status == 0, job.stderr
+        for rank in range(2):
+            assert launches(recording, rank) == [(1, n, 2, "completed") for n in range(3)] + [
+                (2, 0, 2, "completed"), (1, 3, 2, "completed")]
+            captured = {call["op"]: call.get("graph") for call in recording.dump()
+                        if call["rank"] == rank and call.get("captured")}
+            assert captured == {"AllReduce": 1, "AllGather": 1, "Send": 2, "Recv": 2}
+        assert recording.analyze()[0] == 0
+
+
+def test_a_replay_that_does_not_end():
+    script = "init world\ncapture step { repeat 2 { allreduce world 64 f32 sum } }\n" \
+             "repeat 5 { replay step }\nsync\n"
+    with harness.Recording() as recording:
+        job = recording.run_script(2, script, timeout=2, rank_env={1: {"HOSTGPU_BLOCK_STREAM_AT": 5}})
+        assert job.status == harness.TIMED_OUT
+
+        def check():
+            assert [state for *_, state in launches(recording, 0)] == ["completed"] * 2 + ["gpu_started"] + [
+                "enqueued"] * 2
+            assert [state for *_, state in launches(recording, 1)] == ["completed"] * 2 + ["enqueued"] * 3
+
+        both_ways(recording, check)
+
+
 @pytest.mark.parametrize("env, seen", [
     ({}, True),
     ({"FREC_GPU": "auto"}, True),

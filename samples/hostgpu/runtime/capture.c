@@ -1,15 +1,19 @@
 /* Capturing, and launching graphs. Compiled twice: the second time the names
  * have _ptsz or _ptds behind them, and the default stream is the calling thread's. */
+#include <cudaTypedefs.h>
+
 #include "runtime.h"
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-    return hg_runtime_result(cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode));
+    return hg_runtime_result(HG_DRIVER(PFN_cuStreamBeginCapture_v10010, "cuStreamBeginCapture", 10010,
+                                       HG_DEFAULT_FLAG)(stream, (CUstreamCaptureMode)mode));
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
-    return hg_runtime_result(cuStreamEndCapture(stream, graph));
+    return hg_runtime_result(HG_DRIVER(PFN_cuStreamEndCapture_v10000, "cuStreamEndCapture", 10000,
+                                       HG_DEFAULT_FLAG)(stream, graph));
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
@@ -47,5 +51,6 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
-    return hg_runtime_result(cuGraphLaunch(exec, stream));
+    return hg_runtime_result(
+        HG_DRIVER(PFN_cuGraphLaunch_v10000, "cuGraphLaunch", 10000, HG_DEFAULT_FLAG)(exec, stream));
 }

@@ -1,4 +1,6 @@
 /* Stream capture and graphs: the driver's, under the runtime's names. */
+#include <cudaTypedefs.h>
+
 #include "runtime.h"
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
@@ -13,7 +15,7 @@ cudaError_t cudaGraphCreate(cudaGraph_t *graph, unsigned flags)
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
-    return hg_runtime_result(cuGraphDestroy(graph));
+    return hg_runtime_result(HG_DRIVER(PFN_cuGraphDestroy_v10000, "cuGraphDestroy", 10000, 0)(graph));
 }
 
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count)
@@ -28,7 +30,8 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
 {
-    return hg_runtime_result(cuGraphInstantiate(exec, graph, flags));
+    return hg_runtime_result(HG_DRIVER(PFN_cuGraphInstantiateWithFlags_v11040, "cuGraphInstantiateWithFlags",
+                                       11040, 0)(exec, graph, flags));
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
@@ -40,10 +43,11 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGra
 {
     if (info)
         *info = (cudaGraphExecUpdateResultInfo){.result = cudaGraphExecUpdateSuccess};
-    return hg_runtime_result(cuGraphExecUpdate(exec, graph, NULL));
+    return hg_runtime_result(
+        HG_DRIVER(PFN_cuGraphExecUpdate_v12000, "cuGraphExecUpdate", 12000, 0)(exec, graph, NULL));
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
-    return hg_runtime_result(cuGraphExecDestroy(exec));
+    return hg_runtime_result(HG_DRIVER(PFN_cuGraphExecDestroy_v10000, "cuGraphExecDestroy", 10000, 0)(exec));
 }

@@ -119,6 +119,8 @@ static json_t *comm_json(const struct top_snapshot *snapshot, const struct top_c
     json_t *object = json_object(), *members = json_array();
     if (comm->uid != 0)
         json_object_set_new(object, "comm", uid_text(comm->uid));
+    if (comm->parent_uid != 0)
+        json_object_set_new(object, "parent", uid_text(comm->parent_uid));
     if (comm->name[0] != '\0')
         json_object_set_new(object, "comm_name", text(comm->name));
     json_object_set_new(object, "nranks", number(comm->nranks));
@@ -163,6 +165,21 @@ static json_t *ranks_json(const int32_t *ranks, size_t count)
     for (size_t i = 0; i < count; i++)
         json_array_append_new(array, json_integer(ranks[i]));
     return array;
+}
+
+static json_t *kind_json(const struct top_kind *kind)
+{
+    json_t *object = json_object();
+    const char *name = rec_kind_name(kind->kind);
+    json_object_set_new(object, "op", text(name != NULL ? name : "?"));
+    json_object_set_new(object, "ranks", number(kind->ranks));
+    set_rate(object, "calls_per_s", kind->sum.calls);
+    set_rate(object, "mean_bytes", kind->sum.size / kind->sum.calls);
+    set_rate(object, "alg_bytes_per_s", kind->sum.size / kind->ranks);
+    set_rate(object, "bus_bytes_per_s", kind->sum.bus / kind->ranks);
+    if (kind->sum.timed_s > 0)
+        set_rate(object, "gpu_bus_bytes_per_s", kind->sum.timed_bus / kind->sum.timed_s);
+    return object;
 }
 
 static json_t *verdict_json(const struct top_verdict *verdict)
@@ -221,6 +238,10 @@ int top_write_json(const struct top_snapshot *snapshot)
     json_object_set_new(root, "ranks", ranks);
     json_object_set_new(root, "communicators", comms);
     json_object_set_new(root, "hosts", hosts);
+    json_t *kinds = json_array();
+    for (uint32_t i = 0; i < snapshot->nkinds; i++)
+        json_array_append_new(kinds, kind_json(&snapshot->kinds[i]));
+    json_object_set_new(root, "calls", kinds);
     if (snapshot->verdict != NULL && snapshot->verdict->serial > 0)
         json_object_set_new(root, "verdict", verdict_json(snapshot->verdict));
     if (snapshot->warning[0] != '\0')

@@ -149,6 +149,24 @@ static void comm_families(FILE *out, const struct top_snapshot *snapshot)
     }
 }
 
+static void kind_families(FILE *out, const struct top_snapshot *snapshot)
+{
+    static const char *const names[2] = {"frec_algorithm_bandwidth_bytes_per_second",
+                                         "frec_bus_bandwidth_bytes_per_second"};
+    static const char *const help[2] = {
+        "Bytes of calls (nccl-tests: algbw) per rank, mean of the last seconds.",
+        "Bytes that the links of a rank carried (busbw), mean of the last seconds."};
+    for (int f = 0; f < 2; f++) {
+        head(out, names[f], "gauge", "bytes_per_second", help[f]);
+        for (uint32_t k = 0; k < snapshot->nkinds; k++) {
+            const struct top_kind *kind = &snapshot->kinds[k];
+            const char *name = rec_kind_name(kind->kind);
+            fprintf(out, "%s{op=\"%s\"} %.17g\n", names[f], name != NULL ? name : "?",
+                    (f == 0 ? kind->sum.size : kind->sum.bus) / kind->ranks);
+        }
+    }
+}
+
 static void verdict_family(FILE *out, const struct top_verdict *verdict)
 {
     head(out, "frec_fault", "gauge", NULL,
@@ -169,6 +187,7 @@ static void write_families(FILE *out, const struct top_snapshot *snapshot)
         fprintf(out, "frec_ranks{state=\"%s\"} %u\n", top_state_name(s), snapshot->states[s]);
     rank_families(out, snapshot);
     comm_families(out, snapshot);
+    kind_families(out, snapshot);
     head(out, "frec_snapshot_timestamp_seconds", "gauge", "seconds", "When these figures were taken.");
     fprintf(out, "frec_snapshot_timestamp_seconds %.3f\n", (double)snapshot->now_ns / 1e9);
     fputs("# EOF\n", out);

@@ -23,7 +23,7 @@ struct region {
     uint64_t lost_by_threads;
     uint64_t newest_exit; /* raw; calls that returned later have not been measured yet */
     uint64_t alive_ns, alive_changed_ns;
-    bool read_once;
+    bool read_once, rated; /* a reading was made; rates are known */
 };
 
 enum rec_code top_region_open(struct top_probe *probe, struct rec_error *err)
@@ -91,6 +91,7 @@ static bool read_comm(const struct rec_live_comm *comm, const struct rec_clock *
             .uid = atomic_load_explicit(&comm->uid, memory_order_relaxed),
             .comm_rank = atomic_load_explicit(&comm->rank, memory_order_relaxed),
             .made_by = atomic_load_explicit(&comm->made_by, memory_order_relaxed),
+            .parent_uid = atomic_load_explicit(&comm->parent_uid, memory_order_relaxed),
             .async_error = atomic_load_explicit(&comm->async_error, memory_order_relaxed),
             .created_ns = rec_clock_ns(clock, atomic_load_explicit(&comm->created, memory_order_relaxed)),
             .next_seq = atomic_load_explicit(&comm->next_seq, memory_order_relaxed),
@@ -234,7 +235,19 @@ struct measured {
     uint64_t newest;       /* raw exit time of the latest call */
     struct rec_slot last;  /* latest call that tells progress */
     uint32_t last_thread;
+    struct top_kind_sum kinds[TOP_KINDS];
 };
+
+static void measure(const struct region *region, const struct rec_slot *slot, struct measured *sum)
+{
+    struct rec_op op = {.kind = slot->kind, .count = slot->count, .dtype = slot->dtype};
+    uint32_t nranks = slot->comm < region->live.header->comm_count
+                          ? atomic_load_explicit(&region->live.comms[slot->comm].nranks, memory_order_relaxed)
+                          : 0;
+    sum->calls++;
+    sum->bytes += slot->count * rec_dtype_size(slot->dtype);
+    top_kind_add(sum->kinds, &op, nranks);
+}
 
 /* Finished calls of one chunk, newest first, down to those that were measured before. */
 static void read_chunk(const struct region *region, uint32_t c, struct measured *sum)
@@ -242,7 +255,8 @@ static void read_chunk(const struct region *region, uint32_t c, struct measured 
     struct rec_live_chunk *chunk = &region->live.chunks[c];
     uint64_t claim = atomic_load_explicit(&chunk->claim, memory_order_acquire);
     uint32_t done = atomic_load_explicit(&chunk->done, memory_order_acquire);
-    struct measured mine = {.newest = sum->newest};
+    struct measured mine = *sum;
+    mine.last.exit = 0;
     if (done > REC_LIVE_CHUNK_SLOTS)
         return;
     for (uint32_t i = done; i-- > 0;) {
@@ -255,22 +269,18 @@ static void read_chunk(const struct region *region, uint32_t c, struct measured 
             mine.newest = slot.exit;
         if (mine.last.exit == 0 && slot.comm != REC_LIVE_NONE16 && top_tells_progress(slot.kind))
             mine.last = slot;
-        if (fresh && rec_kind_flags(slot.kind) & REC_KF_DATA) {
-            mine.calls++;
-            mine.bytes += slot.count * rec_dtype_size(slot.dtype);
-        }
+        if (fresh && rec_kind_flags(slot.kind) & REC_KF_DATA)
+            measure(region, &slot, &mine);
     }
     mine.last_thread = atomic_load_explicit(&chunk->thread_id, memory_order_relaxed);
     atomic_thread_fence(memory_order_acquire);
     if (atomic_load_explicit(&chunk->claim, memory_order_relaxed) != claim)
         return; /* a new owner has begun to overwrite it */
-    sum->calls += mine.calls;
-    sum->bytes += mine.bytes;
-    sum->newest = mine.newest;
-    if (mine.last.exit > sum->last.exit) {
-        sum->last = mine.last;
-        sum->last_thread = mine.last_thread;
+    if (mine.last.exit < sum->last.exit || mine.last.exit == 0) {
+        mine.last = sum->last;
+        mine.last_thread = sum->last_thread;
     }
+    *sum = mine;
 }
 
 static void read_finished(struct top_probe *probe, struct region *region, const struct rec_clock *clock,
@@ -317,7 +327,7 @@ static void read_life(struct top_probe *probe, struct region *region, uint64_t n
     process->vanished = process->end.reason == REC_END_NONE && !runs && !signs;
 }
 
-static void set_rates(struct top_probe *probe, const struct region *region, const struct measured *sum,
+static void set_rates(struct top_probe *probe, struct region *region, const struct measured *sum,
                       uint64_t now_ns)
 {
     struct top_process *process = &probe->process;
@@ -329,6 +339,8 @@ static void set_rates(struct top_probe *probe, const struct region *region, cons
         /* Not every call may have been looked at: the rest counts as much as those on average. */
         double scale = sum->calls > 0 && ops > (double)sum->calls ? ops / (double)sum->calls : 1;
         process->bytes_per_s = (double)sum->bytes * scale / seconds;
+        top_kind_update(process->kinds, sum->kinds, seconds, scale, !region->rated);
+        region->rated = true;
     }
     probe->ops_base = process->ops;
     probe->sampled_ns = now_ns;
@@ -349,8 +361,10 @@ void top_region_read(struct top_probe *probe, uint64_t now_ns)
     set_rates(probe, region, &sum, now_ns);
     process->in_call = process->nopen > 0;
     process->looked_ns = now_ns;
-    if (process->ended || process->vanished)
+    if (process->ended || process->vanished) {
         process->ops_per_s = process->bytes_per_s = NAN;
+        memset(process->kinds, 0, sizeof process->kinds);
+    }
     if (process->in_call)
         process->now = process->open[0];
     region->read_once = true;

@@ -24,6 +24,7 @@ enum {
     CMD_RANKS,
     CMD_COMMS,
     CMD_HOSTS,
+    CMD_KINDS,
     CMD_HISTORY,
     CMD_BY_STATE,
     CMD_BY_LAG,
@@ -31,12 +32,13 @@ enum {
 };
 
 static const struct tui_binding bindings[] = {
-    {CMD_VIEW, {TUI_KEY_TAB}, NULL, "next view: ranks, communicators, hosts, history"},
+    {CMD_VIEW, {TUI_KEY_TAB}, NULL, "next view: ranks, communicators, hosts, calls, history"},
     {CMD_VIEW_BACK, {TUI_KEY_BACK_TAB}, NULL, "previous view"},
     {CMD_RANKS, {'1'}, NULL, "ranks"},
     {CMD_COMMS, {'2'}, NULL, "communicators"},
     {CMD_HOSTS, {'3'}, NULL, "hosts"},
-    {CMD_HISTORY, {'4'}, NULL, "history: the state of every rank over time; + and - zoom"},
+    {CMD_KINDS, {'4'}, NULL, "kinds of calls: how many, how large, how fast"},
+    {CMD_HISTORY, {'5'}, NULL, "history: the state of every rank over time; + and - zoom"},
     {CMD_BY_STATE, {TUI_F(7), 'S'}, "Worst", "ranks, the worst state first"},
     {CMD_BY_LAG, {TUI_F(8), 'L'}, "Lag", "ranks, the largest lag first"},
     {CMD_BROWSE,
@@ -260,7 +262,7 @@ static int tab_x(unsigned view)
 {
     int x = 1;
     for (unsigned v = 0; v < view; v++)
-        x += (int)strlen(v < TOP_TABLES ? top_views[v].name : "History") + 3;
+        x += (int)strlen(v < TOP_TABLES ? top_views[v]->name : "History") + 3;
     return x;
 }
 
@@ -269,7 +271,7 @@ static void draw_tabs(struct screen *screen, int y)
     screen->tabs_y = y;
     for (unsigned v = 0; v < VIEWS; v++)
         tui_say(y, tab_x(v), v == screen->view ? TUI_COLUMN : TUI_NORMAL, "[%s]",
-                v < TOP_TABLES ? top_views[v].name : "History");
+                v < TOP_TABLES ? top_views[v]->name : "History");
 }
 
 /* What the marks of the history view mean. */
@@ -414,7 +416,7 @@ static void open_details(struct screen *screen)
 static void settings_of(const struct screen *screen, struct tui_setting settings[TOP_TABLES])
 {
     for (unsigned v = 0; v < TOP_TABLES; v++)
-        settings[v] = (struct tui_setting){top_views[v].name, screen->tables[v]};
+        settings[v] = (struct tui_setting){top_views[v]->name, screen->tables[v]};
 }
 
 static void keep_settings(struct screen *screen)
@@ -483,6 +485,7 @@ static bool run_command(struct screen *screen, int command)
     case CMD_RANKS:
     case CMD_COMMS:
     case CMD_HOSTS:
+    case CMD_KINDS:
     case CMD_HISTORY:
         show_view(screen, (unsigned)(command - CMD_RANKS));
         break;
@@ -537,7 +540,7 @@ static int loop(struct screen *screen)
 static bool set_up(struct screen *screen)
 {
     for (unsigned v = 0; v < TOP_TABLES; v++) {
-        const struct top_view *view = &top_views[v];
+        const struct top_view *view = top_views[v];
         screen->tables[v] = tui_table_new(view->columns, view->ncolumns, &view->source, &screen->data);
         if (screen->tables[v] == NULL) {
             rec_error_set(&screen->error, REC_ERR_NOMEM, NULL, 0, "no memory");

@@ -20,6 +20,7 @@ void top_snapshot_clear(struct top_snapshot *snapshot)
     free(snapshot->comm_members);
     free(snapshot->hosts);
     free(snapshot->absent);
+    free(snapshot->kind_ranks);
     *snapshot = (struct top_snapshot){0};
 }
 
@@ -209,7 +210,24 @@ static void add_member(struct top_comm *comm, const struct top_member *member)
     if (member->next_seq > comm->front)
         comm->front = member->next_seq;
     comm->made_by = member->made_by;
+    comm->parent_uid = member->parent_uid;
     comm->nmembers++;
+}
+
+/* The communicator of this uid; comm_members are sorted by it, and know their communicators by now. */
+static uint32_t comm_of_uid(const struct top_snapshot *snapshot, uint64_t uid)
+{
+    uint32_t lo = 0, hi = snapshot->nmembers;
+    while (lo < hi) {
+        uint32_t middle = lo + (hi - lo) / 2;
+        if (snapshot->members[snapshot->comm_members[middle]].uid < uid)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    const struct top_member *member =
+        lo < snapshot->nmembers ? &snapshot->members[snapshot->comm_members[lo]] : NULL;
+    return uid != 0 && member != NULL && member->uid == uid ? member->comm : TOP_NONE;
 }
 
 static bool join_communicators(struct top_snapshot *snapshot)
@@ -246,6 +264,45 @@ static bool join_communicators(struct top_snapshot *snapshot)
             if (member->lag > process->lag)
                 process->lag = member->lag;
         }
+    }
+    for (uint32_t c = 0; c < snapshot->ncomms; c++)
+        snapshot->comms[c].parent = comm_of_uid(snapshot, snapshot->comms[c].parent_uid);
+    return true;
+}
+
+/* ---- kinds of calls ---- */
+
+static void add_kind(struct top_kind *kind, const struct top_kind_rate *rate)
+{
+    kind->ranks++;
+    kind->sum.calls += rate->calls;
+    kind->sum.size += rate->size;
+    kind->sum.bus += rate->bus;
+    kind->sum.timed_bus += rate->timed_bus;
+    kind->sum.timed_s += rate->timed_s;
+}
+
+static bool sum_kinds(struct top_snapshot *snapshot)
+{
+    size_t room = 0;
+    for (uint32_t p = 0; p < snapshot->nprocesses; p++) {
+        for (unsigned k = 0; k < TOP_KINDS; k++)
+            room += snapshot->processes[p].kinds[k].calls > 0;
+    }
+    snapshot->kind_ranks = calloc(room + 1, sizeof *snapshot->kind_ranks);
+    if (snapshot->kind_ranks == NULL)
+        return false;
+    for (unsigned k = 0; k < TOP_KINDS; k++) {
+        struct top_kind kind = {.kind = top_kind_at(k)};
+        for (uint32_t p = 0; p < snapshot->nprocesses; p++) {
+            const struct top_kind_rate *rate = &snapshot->processes[p].kinds[k];
+            if (!(rate->calls > 0))
+                continue;
+            add_kind(&kind, rate);
+            snapshot->kind_ranks[snapshot->nkind_ranks++] = (struct top_kind_rank){snapshot->nkinds, p};
+        }
+        if (kind.ranks > 0)
+            snapshot->kinds[snapshot->nkinds++] = kind;
     }
     return true;
 }
@@ -413,7 +470,7 @@ bool top_snapshot_build(struct top_snapshot *snapshot, struct top_probe *const *
         memcpy(sorted, probes, nprobes * sizeof *sorted);
     qsort(sorted, nprobes, sizeof *sorted, compare_probes);
     size_t n = choose(sorted, nprobes, options->job, snapshot);
-    bool ok = copy_processes(snapshot, sorted, n) && join_communicators(snapshot);
+    bool ok = copy_processes(snapshot, sorted, n) && join_communicators(snapshot) && sum_kinds(snapshot);
     free(sorted);
     if (!ok)
         return false;

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fr-top/kinds.h"
 #include "rec/error.h"
 #include "rec/event.h"
 #include "rec/live.h"
@@ -48,6 +49,7 @@ struct top_member {
     uint32_t comm_rank; /* REC_ID_NONE unknown */
     uint32_t made_by;
     uint32_t async_error;
+    uint64_t parent_uid; /* 0 = none */
     uint64_t created_ns;
     uint64_t next_seq; /* collective-like ops entered */
     uint64_t p2p;
@@ -88,6 +90,7 @@ struct top_process {
     uint64_t file_bytes;
     uint32_t file_error;
     double ops_per_s, bytes_per_s; /* NAN unknown */
+    struct top_kind_rate kinds[TOP_KINDS];
 
     struct top_op
         now; /* the oldest open call, else the oldest that the GPU has not finished, else the last */
@@ -148,6 +151,8 @@ struct top_comm {
     uint64_t uid;
     char name[64];
     uint32_t nranks, made_by;
+    uint64_t parent_uid;
+    uint32_t parent; /* index; TOP_NONE = none, or not seen */
     uint64_t created_ns;
     uint64_t front, back; /* highest and lowest next_seq of its members that are not moving */
     uint32_t nmembers;    /* present */
@@ -164,6 +169,16 @@ struct top_host {
     uint64_t oldest_ns; /* oldest open call entered; 0 none */
 };
 
+/* A kind of call that was made in the last seconds, and the processes that made it. */
+struct top_kind {
+    unsigned kind; /* enum rec_kind */
+    uint32_t ranks;
+    struct top_kind_rate sum;
+};
+struct top_kind_rank {
+    uint32_t kind, process; /* indices */
+};
+
 struct top_verdict;
 
 struct top_snapshot {
@@ -177,6 +192,10 @@ struct top_snapshot {
     uint32_t nhosts;
     struct top_host *hosts; /* by name */
     uint32_t *comm_members;
+    uint32_t nkinds;
+    struct top_kind kinds[TOP_KINDS];
+    uint32_t nkind_ranks;
+    struct top_kind_rank *kind_ranks; /* grouped by kind */
 
     char job[160]; /* "" when none; "3 jobs" when several are shown */
     uint32_t njobs;

@@ -12,7 +12,9 @@
 
 #define RATE_STALE_NS UINT64_C(5000000000) /* a rate is worth nothing after that */
 #define SETTLED_NS    UINT64_C(1000000000) /* the recorder writes changes within 250 ms */
-#define SKEW_NS       INT64_C(2000000000)  /* smaller differences are delay, not clocks */
+#define RECENT        256                  /* launches that may not be over: the recorder's marks end there */
+#define STREAMS       64
+#define SKEW_NS       INT64_C(2000000000) /* smaller differences are delay, not clocks */
 
 struct trace {
     uint32_t part;
@@ -22,6 +24,7 @@ struct trace {
     uint64_t newest_ns;      /* its own time of the last record */
     uint64_t newest_exit_ns, last_call_ns;
     uint64_t readings;
+    bool rated;
     int64_t behind_ns; /* smallest (our time - its time) seen when it changed */
     char boot_id[40];  /* of this host */
 };
@@ -100,6 +103,7 @@ static void take_comm(struct top_probe *probe, const struct rec_comm_def *def)
     member->nranks = def->nranks;
     member->comm_rank = def->rank;
     member->made_by = def->made_by;
+    member->parent_uid = def->parent_uid;
     member->async_error = def->async_error;
     member->created_ns = def->created_ns;
     snprintf(member->name, sizeof member->name, "%s", def->name);
@@ -109,6 +113,11 @@ struct tail {
     uint64_t newest_ns, last_call_ns;
     uint64_t bytes; /* of calls that returned since the last reading */
     uint64_t newest_exit_ns;
+    struct top_kind_sum kinds[TOP_KINDS];
+    struct rec_op recent[RECENT]; /* the last launches, a ring */
+    uint64_t nrecent;
+    struct rec_gpu gpu[STREAMS]; /* as last told */
+    unsigned ngpu;
 };
 
 static void saw(uint64_t *newest, uint64_t ns)
@@ -123,12 +132,56 @@ static void take_op(struct top_probe *probe, const struct trace *trace, const st
     struct top_process *process = &probe->process;
     saw(&tail->last_call_ns, op->exit_ns);
     saw(&tail->newest_exit_ns, op->exit_ns);
-    if (op->exit_ns > trace->newest_exit_ns && rec_kind_flags(op->kind) & REC_KF_DATA)
+    if (op->exit_ns > trace->newest_exit_ns && rec_kind_flags(op->kind) & REC_KF_DATA) {
+        uint32_t at = top_probe_find(probe, op->comm);
         tail->bytes += op->count * rec_dtype_size(op->dtype);
+        top_kind_add(tail->kinds, op, at != TOP_NONE ? probe->members[at].nranks : 0);
+    }
+    if (op->launch != 0 && !(op->flags & REC_OF_CAPTURED))
+        tail->recent[tail->nrecent++ % RECENT] = *op;
     if (op->comm != REC_ID_NONE && top_tells_progress(op->kind) && op->exit_ns >= process->now.since_ns) {
         process->now.op = *op;
         process->now.since_ns = op->exit_ns;
     }
+}
+
+static void take_gpu(struct tail *tail, const struct rec_gpu *gpu)
+{
+    unsigned i = 0;
+    while (i < tail->ngpu && tail->gpu[i].stream != gpu->stream)
+        i++;
+    if (i == STREAMS)
+        return;
+    tail->gpu[i] = *gpu;
+    tail->ngpu += i == tail->ngpu;
+}
+
+static void set_state(const struct tail *tail, struct rec_op *op)
+{
+    for (unsigned i = 0; i < tail->ngpu; i++) {
+        if (tail->gpu[i].stream == op->stream)
+            rec_op_gpu(op, &tail->gpu[i]);
+    }
+}
+
+/* Where the marks tell it, the process is at the oldest launch that is not over. */
+static void find_pending(struct top_probe *probe, struct tail *tail)
+{
+    struct top_process *process = &probe->process;
+    const struct rec_op *oldest = NULL;
+    process->pending = 0;
+    set_state(tail, &process->now.op);
+    for (uint64_t i = 0; i < tail->nrecent && i < RECENT && tail->ngpu > 0; i++) {
+        struct rec_op *op = &tail->recent[i];
+        set_state(tail, op);
+        if (op->state != REC_STATE_ENQUEUED && op->state != REC_STATE_GPU_STARTED)
+            continue;
+        process->pending++;
+        if (oldest == NULL || op->enter_ns < oldest->enter_ns)
+            oldest = op;
+    }
+    if (oldest != NULL)
+        process->now = (struct top_op){.op = *oldest, .since_ns = oldest->enter_ns};
 }
 
 static void take_event(struct top_probe *probe, const struct trace *trace, const struct rec_event *event,
@@ -161,6 +214,9 @@ static void take_event(struct top_probe *probe, const struct trace *trace, const
             top_process_open(process, &open);
         }
         break;
+    case REC_EV_GPU:
+        take_gpu(tail, &event->u.gpu);
+        break;
     case REC_EV_END:
         process->ended = true;
         process->end = event->u.end;
@@ -191,6 +247,7 @@ static bool read_tail(struct top_probe *probe, const struct trace *trace, struct
         process->now = (struct top_op){.member = TOP_NONE};
         while (rec_reader_next(reader, &event, &err) == REC_OK)
             take_event(probe, trace, &event, tail);
+        find_pending(probe, tail);
     }
     rec_reader_close(reader);
     return ok;
@@ -231,6 +288,8 @@ static void take_tail(struct top_probe *probe, struct trace *trace, const struct
         double seconds = (double)(tail->newest_ns - trace->newest_ns) / 1e9;
         process->ops_per_s = (double)(ops - process->ops) / seconds;
         process->bytes_per_s = (double)tail->bytes / seconds;
+        top_kind_update(process->kinds, tail->kinds, seconds, 1, !trace->rated);
+        trace->rated = true;
     }
     process->ops = ops;
     process->lost = lost;
@@ -285,6 +344,8 @@ void top_trace_read(struct top_probe *probe, uint64_t now_ns)
     if (now_ns > trace->changed_ns + RATE_STALE_NS && process->ops_per_s > 0)
         process->ops_per_s = process->bytes_per_s = 0;
     process->vanished = !process->ended && gone(process, trace);
-    if (process->ended || process->vanished)
+    if (process->ended || process->vanished) {
         process->ops_per_s = process->bytes_per_s = NAN;
+        memset(process->kinds, 0, sizeof process->kinds);
+    }
 }

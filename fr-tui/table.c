@@ -164,14 +164,16 @@ static void find_parents(struct build *build)
 }
 
 /*
- * A flat list shows the rows without a parent. A tree keeps what the filter matches, with
+ * A flat list leaves inner rows out. A tree keeps what the filter matches, with
  * everything below it and the way up to the root. The bound on depth also ends cycles.
  */
 static void apply_filter(struct build *build)
 {
     const struct tui_table *table = build->table;
     for (size_t row = 0; row < build->rows; row++) {
-        bool shown = table->tree || build->parent[row] == build->rows;
+        bool inner = table->source->inner != NULL ? table->source->inner(table->context, row)
+                                                  : build->parent[row] != build->rows;
+        bool shown = table->tree || !inner;
         build->match[row] = shown && (table->filter[0] == '\0' || row_matches(table, row, table->filter));
     }
     for (size_t row = 0; row < build->rows; row++) {

@@ -40,6 +40,7 @@ struct tui_source {
     uint64_t (*id)(void *context, size_t row);   /* unique, the same row after row */
     size_t (*parent)(void *context, size_t row); /* a row, or TUI_NO_ROW; NULL = no tree */
     void (*cell)(void *context, size_t row, unsigned column, struct tui_cell *cell);
+    bool (*inner)(void *context, size_t row); /* belongs into a tree only; NULL = what has a parent does */
 };
 
 struct tui_table;

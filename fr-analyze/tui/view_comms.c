@@ -143,7 +143,15 @@ static void cell_of(void *context, size_t row, unsigned column, struct tui_cell 
     }
 }
 
-static const struct tui_source source = {rows, id, parent, cell_of};
+/* Also a list has them all. */
+static bool inner(void *context, size_t row)
+{
+    (void)context;
+    (void)row;
+    return false;
+}
+
+static const struct tui_source source = {rows, id, parent, cell_of, inner};
 
 static bool init(struct browser *b)
 {

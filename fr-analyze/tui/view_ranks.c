@@ -302,7 +302,7 @@ static void cell_of(void *context, size_t row, unsigned column, struct tui_cell 
         put_range(cell, column, data, &v->ranges[row - data->nranks]);
 }
 
-static const struct tui_source source = {rows, id, parent, cell_of};
+static const struct tui_source source = {.rows = rows, .id = id, .parent = parent, .cell = cell_of};
 
 static bool init(struct browser *b)
 {

@@ -238,6 +238,15 @@ def test_search_filter_sort():
         terminal.until("LAST CALL[△▽]")
 
 
+def test_communicators_as_a_list():
+    with Terminal(SCREENS / "order") as terminal:
+        terminal.until("F10Quit")
+        terminal.keys("2")
+        terminal.until(r"^├─ A [^$]*^└─ B ")
+        terminal.keys("t")
+        terminal.until(r"^A [^$]*^B [^$]*^c47ebb5b ")
+
+
 def test_way_back():
     with Terminal(SCREENS / "sleep") as terminal:
         first = terminal.settle()

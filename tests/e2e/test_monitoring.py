@@ -22,7 +22,7 @@ def exported():
     """Sample name -> its labels, from a real job."""
     with harness.Recording() as recording:
         script = recording.root / "job.script"
-        script.write_text("init world name=world\nallreduce world 8 f32 sum\nsync\nsleep 20000\n")
+        script.write_text("init world name=world\nallreduce world 8 f32 sum\nsync\nrepeat 400 { allreduce world 8 f32 sum; sleep 50 }\n")
         command = [harness.LAUNCH, "-q", "-n", 2, "-t", 30, "--shim", harness.SHIM, "--", harness.FR_SCRIPT, script]
         job = subprocess.Popen([str(c) for c in command], env=recording.env(), stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
@@ -33,7 +33,7 @@ def exported():
                 assert done.returncode == 0, done.stderr
                 families = list(parser.text_string_to_metric_families(path.read_text()))
                 samples = {s.name: set(s.labels) for family in families for s in family.samples}
-                if {"frec_comm_front_ops", "frec_rank_up", "frec_fault"} <= set(samples):
+                if {"frec_comm_front_ops", "frec_rank_up", "frec_fault", "frec_bus_bandwidth_bytes_per_second"} <= set(samples):
                     return samples
                 time.sleep(0.1)
             raise AssertionError(f"no communicator: {samples}")

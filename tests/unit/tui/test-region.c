@@ -215,6 +215,10 @@ static void test_life(void **state)
     assert_true(s->ops_per_s > 0);
     assert_true(fabs(s->bytes_per_s / s->ops_per_s - 4000) < 1); /* 1000 x f32 each */
     assert_int_equal(s->processes[0].now.op.seq, 99);
+    assert_int_equal(s->nkinds, 1);
+    assert_int_equal(s->kinds[0].kind, REC_ALL_REDUCE);
+    assert_true(fabs(s->kinds[0].sum.size / s->kinds[0].sum.calls - 4000) < 1);
+    assert_true(fabs(s->kinds[0].sum.bus / s->kinds[0].sum.size - 1) < 1e-9); /* 2 (n-1)/n, n = 2 */
     assert_int_equal(s->ncomms, 1);
     assert_string_equal(s->comms[0].name, "world");
     s = refresh(place);
@@ -235,6 +239,55 @@ static void test_life(void **state)
     assert_int_equal(s->processes[0].state, TOP_EXITED);
     s = refresh(place);
     assert_int_equal(s->processes[0].state, TOP_EXITED); /* still known, though nothing is left */
+}
+
+static void set_launch(struct region *region, uint32_t at, uint16_t number)
+{
+    struct rec_slot slot;
+    rec_live_slot_load(&region->live.slots[at], &slot);
+    slot.stream = 0;
+    slot.launch = number;
+    put_slot(region, at, &slot);
+}
+
+/* The process is at the oldest call that the GPU has not finished, whatever the host issued behind it. */
+static void test_gpu(void **state)
+{
+    struct place *place = *state;
+    struct region *region = &place->region;
+    make_region(place, region, "1-1", meta);
+    make_comm(region, 0, 42, "world", 0);
+    region->live.streams[0].used = 1;
+    for (uint16_t i = 0; i < 4; i++) {
+        enter(region, UINT64_C(4000000000) - i * UINT64_C(1000000000));
+        leave(region);
+        set_launch(region, i, (uint16_t)(i + 1));
+    }
+    struct rec_live_mark *mark = &region->live.marks[0];
+    mark->launched = 4;
+    mark->start = 3;
+    mark->end = 2;
+    const struct top_process *process = &refresh(place)->processes[0];
+    assert_int_equal(process->pending, 0); /* nobody says that the marks are kept */
+    assert_int_equal(process->now.op.seq, 3);
+
+    region->live.header->gpu = REC_LIVE_GPU_MARKS;
+    process = &refresh(place)->processes[0];
+    assert_int_equal(process->pending, 2);
+    assert_int_equal(process->now.op.seq, 2);
+    assert_int_equal(process->now.op.state, REC_STATE_GPU_STARTED);
+    mark->end = 3;
+    process = &refresh(place)->processes[0];
+    assert_int_equal(process->now.op.seq, 3);
+    assert_string_equal(top_text_where(&process->now.op), "queue");
+    mark->start = mark->end = 4;
+    process = &refresh(place)->processes[0];
+    assert_int_equal(process->pending, 0);
+    assert_int_equal(process->now.op.seq, 3);
+    assert_string_equal(top_text_where(&process->now.op), "done");
+    enter(region, 0);
+    assert_string_equal(top_text_where(&refresh(place)->processes[0].now.op), "host");
+    drop_region(region);
 }
 
 static void test_killed(void **state)
@@ -326,6 +379,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_life),         TEST(test_killed),   TEST(test_other_namespace),
         TEST(test_reused_entry), TEST(test_nonsense), TEST(test_not_ours),
+        TEST(test_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,6 +121,76 @@ static void test_join(void **state)
     assert_string_equal(s->job, "job");
 }
 
+static void test_lineage(void **state)
+{
+    struct world *world = *state;
+    for (int rank = 0; rank < 2; rank++) {
+        struct top_probe *probe = add(world, "job", rank);
+        join(probe, 9, (uint32_t)rank, 5);
+        join(probe, 30, (uint32_t)rank, 5);
+        join(probe, 4, (uint32_t)rank, 5);
+        probe->members[1].parent_uid = 9;
+        probe->members[2].parent_uid = 30;
+        probe->members[0].parent_uid = 1234; /* never seen */
+    }
+    const struct top_snapshot *s = build(world, &options);
+    assert_int_equal(s->ncomms, 3);
+    for (uint32_t c = 0; c < s->ncomms; c++) {
+        const struct top_comm *comm = &s->comms[c];
+        if (comm->uid == 9)
+            assert_int_equal(comm->parent, TOP_NONE);
+        else
+            assert_int_equal(s->comms[comm->parent].uid, comm->uid == 30 ? 9 : 30);
+    }
+}
+
+/* nccl-tests' doc/PERFORMANCE.md: what a size is, and the factors of the bus bandwidth. */
+static void test_kinds(void **state)
+{
+    struct world *world = *state;
+    static const struct {
+        unsigned kind;
+        double size, bus; /* of 1000 elements of 4 bytes, on 4 ranks */
+    } cases[] = {
+        {REC_ALL_REDUCE, 4000, 6000}, {REC_ALL_GATHER, 16000, 12000}, {REC_REDUCE_SCATTER, 16000, 12000},
+        {REC_BROADCAST, 4000, 4000},  {REC_BCAST, 4000, 4000},        {REC_ALL_TO_ALL, 16000, 12000},
+        {REC_SEND, 4000, 4000},       {REC_GATHER, 16000, 12000},     {REC_REDUCE, 4000, 4000}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct top_kind_sum sums[TOP_KINDS] = {0};
+        struct rec_op op = {
+            .kind = (uint8_t)cases[i].kind, .count = 1000, .dtype = 7, .gpu_start_ns = 5, .gpu_end_ns = 105};
+        unsigned k = top_kind_index(op.kind);
+        assert_true(k < TOP_KINDS);
+        top_kind_add(sums, &op, 4);
+        assert_true(fabs(sums[k].size - cases[i].size) < 1e-6);
+        assert_true(fabs(sums[k].bus - cases[i].bus) < 1e-6);
+        assert_true(fabs(sums[k].timed_bus - cases[i].bus) < 1e-6);
+        assert_int_equal(sums[k].timed_ns, 100);
+    }
+    struct top_kind_sum other[TOP_KINDS] = {0};
+    top_kind_add(other, &(struct rec_op){.kind = REC_COMM_SPLIT, .count = 9}, 4);
+    top_kind_add(other, &(struct rec_op){.kind = 250, .count = 9}, 4);
+    for (unsigned k = 0; k < TOP_KINDS; k++)
+        assert_int_equal(other[k].calls, 0);
+
+    /* Ten a second for a long time, then none: the mean falls to nothing, and the kind goes. */
+    struct top_kind_rate *rates = add(world, "job", 0)->process.kinds;
+    struct top_kind_sum sums[TOP_KINDS] = {[0] = {.calls = 10, .size = 40, .bus = 20}};
+    for (int i = 0; i < 20; i++)
+        top_kind_update(rates, sums, 1, 1, i == 0);
+    add(world, "job", 1);
+    const struct top_snapshot *s = build(world, &options);
+    assert_int_equal(s->nkinds, 1);
+    assert_int_equal(s->kinds[0].ranks, 1);
+    assert_true(fabs(s->kinds[0].sum.calls - 10) < 1e-9 && fabs(s->kinds[0].sum.bus - 20) < 1e-9);
+    memset(sums, 0, sizeof sums);
+    top_kind_update(rates, sums, 1, 1, false);
+    assert_true(rates[0].calls < 8 && rates[0].calls > 5);
+    for (int i = 0; i < 60; i++)
+        top_kind_update(rates, sums, 1, 1, false);
+    assert_int_equal(build(world, &options)->nkinds, 0);
+}
+
 /* A trace file is always a little behind: a rank that moves is not behind because of that. */
 static void test_moving(void **state)
 {
@@ -456,7 +526,7 @@ int main(void)
         TEST(test_oldest_call), TEST(test_restart),      TEST(test_earlier_run),
         TEST(test_jobs),        TEST(test_derived_rank), TEST(test_absent),
         TEST(test_write_error), TEST(test_open_calls),   TEST(test_lanes),
-        TEST(test_texts),
+        TEST(test_texts),       TEST(test_lineage),      TEST(test_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

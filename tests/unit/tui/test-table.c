@@ -49,7 +49,7 @@ static void cell(void *context, size_t row, unsigned column, struct tui_cell *ou
     }
 }
 
-static const struct tui_source source = {rows, id, parent, cell};
+static const struct tui_source source = {.rows = rows, .id = id, .parent = parent, .cell = cell};
 static const struct tui_column columns[] = {{"NAME", NULL, .width = 10},
                                             {"VALUE", NULL, .width = 6, .numeric = true}};
 

@@ -124,7 +124,7 @@ static void close_trace(struct place *place)
 
 static const struct top_snapshot *refresh(struct place *place)
 {
-    const struct top_snapshot *snapshot = NULL;
+    struct top_snapshot *snapshot = NULL;
     struct rec_error err;
     assert_int_equal(top_watch_refresh(place->watch, &snapshot, &err), REC_OK);
     return snapshot;
@@ -154,6 +154,39 @@ static void test_grows(void **state)
     assert_true(s->members[0].moving);
     flush(place, now);
     assert_false(refresh(place)->members[0].moving);
+    close_trace(place);
+}
+
+/* Marks tell which of the launches the GPU has come to, in traces as in memory. */
+static void test_gpu(void **state)
+{
+    struct place *place = *state;
+    uint64_t now = now_ns();
+    struct rec_stream_def stream = {.id = 0, .handle = 5};
+    open_trace(place, "far-1", 1, "there", 1);
+    rec_writer_stream(place->writer, &stream);
+    for (uint64_t i = 1; i <= 4; i++) {
+        struct rec_op op = {.ordinal = place->ordinal,
+                            .enter_ns = now - (10 - i) * S,
+                            .exit_ns = now - (10 - i) * S + 1000,
+                            .count = 250,
+                            .seq = place->ordinal++,
+                            .launch = i,
+                            .thread = 1,
+                            .peer = -1,
+                            .kind = REC_ALL_REDUCE,
+                            .dtype = 7,
+                            .state = REC_STATE_ENQUEUED};
+        rec_writer_ops(place->writer, &op, 1);
+    }
+    struct rec_gpu gpu = {.started = 3, .ended = 2};
+    rec_writer_gpu(place->writer, now - S, &gpu);
+    flush(place, now - S);
+    const struct top_process *process = &refresh(place)->processes[0];
+    assert_int_equal(process->pending, 2);
+    assert_int_equal(process->now.op.seq, 2);
+    assert_int_equal(process->now.op.state, REC_STATE_GPU_STARTED);
+    assert_string_equal(top_text_where(&process->now.op), "gpu");
     close_trace(place);
 }
 
@@ -297,8 +330,9 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_grows),  TEST(test_late),        TEST(test_end),       TEST(test_vanished),
-        TEST(test_silent), TEST(test_other_clock), TEST(test_bad_files), TEST(test_parts),
+        TEST(test_gpu),         TEST(test_grows),     TEST(test_late),
+        TEST(test_end),         TEST(test_vanished),  TEST(test_silent),
+        TEST(test_other_clock), TEST(test_bad_files), TEST(test_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,13 +66,6 @@ static void evidence_stack(struct diag *d, struct rec_finding *f, uint32_t proc)
         diag_evidence_frames(d, f, p, stall->modules, stall->nmodules, thread->frames, thread->nframes);
 }
 
-/* Did this process go on working with NCCL long after the others came to the wait? */
-static bool went_on(const struct diag *d, uint32_t proc, const struct diag_wait *wait)
-{
-    const struct diag_proc *p = &d->procs[proc];
-    return p->last_work_ns > wait->since + p->patience_ns;
-}
-
 bool classify_busy(const struct diag *d, uint32_t proc, const struct diag_wait *wait)
 {
     const struct diag_proc *p = &d->procs[proc];
@@ -110,10 +103,11 @@ static const char *teardown_name(const struct rec_member *member)
     return name ? name : "teardown";
 }
 
-static void cause_of_idle(struct classify *c, uint32_t proc, const struct diag_wait *wait,
-                          struct cause *cause)
+static void cause_of_idle(struct classify *c, const struct diag_partner *partner,
+                          const struct diag_wait *wait, struct cause *cause)
 {
     struct diag *d = c->d;
+    uint32_t proc = partner->proc;
     const struct diag_proc *p = &d->procs[proc];
     const struct rec_op *call = stuck_call(d, proc);
     cause->confidence = REC_CONF_LIKELY;
@@ -134,7 +128,7 @@ static void cause_of_idle(struct classify *c, uint32_t proc, const struct diag_w
         diag_printf(&cause->why, " although it waits for nobody");
         return;
     }
-    if (went_on(d, proc, wait)) {
+    if (classify_went_on(d, partner, wait)) {
         cause->type = wait->kind == DIAG_WAIT_P2P ? REC_VERDICT_P2P_UNMATCHED : REC_VERDICT_RANK_NOT_JOINED;
         diag_printf(&cause->why, "went on with other calls until ");
         diag_say_time(&cause->why, p->last_work_ns);
@@ -161,28 +155,11 @@ static void cause_of_idle(struct classify *c, uint32_t proc, const struct diag_w
         cause->confidence = REC_CONF_CERTAIN;
 }
 
-/* Did one rank alone come to where one other was to come, so that nothing tells who is right? */
-static bool one_on_one(const struct diag *d, const struct diag_wait *wait)
-{
-    if (wait->kind == DIAG_WAIT_P2P)
-        return true;
-    const struct diag_match *m = wait->kind == DIAG_WAIT_COLL ? &d->matches[wait->match] : NULL;
-    return m && m->posted + m->assumed == 1 && m->absent == 1;
-}
-
-static bool few_entered(const struct diag *d, const struct diag_wait *wait)
-{
-    const struct diag_match *m = wait->kind == DIAG_WAIT_COLL ? &d->matches[wait->match] : NULL;
-    return m && m->posted + m->assumed < m->absent;
-}
-
 static void cause_of_never(struct classify *c, const struct diag_partner *partner,
                            const struct diag_wait *wait, struct cause *cause)
 {
     const struct diag_proc *proc = &c->d->procs[partner->proc];
-    bool well = wait->never != DIAG_NEVER_EXITED || proc->ended_well;
-    bool open_to_doubt = well && (one_on_one(c->d, wait) || few_entered(c->d, wait));
-    cause->confidence = open_to_doubt ? REC_CONF_LIKELY : REC_CONF_CERTAIN;
+    cause->confidence = REC_CONF_CERTAIN;
     switch (wait->never) {
     case DIAG_NEVER_DEAD:
         cause->type = REC_VERDICT_PROCESS_DEAD;
@@ -218,9 +195,33 @@ static void cause_of_never(struct classify *c, const struct diag_partner *partne
     }
 }
 
+/* Adds to a finding about those who did not come what speaks against those who came. */
+static void doubt_partners(struct classify *c, struct rec_finding *f, const struct diag_wait *wait,
+                           enum classify_doubt doubt, struct diag_text *why)
+{
+    if (doubt == CLASSIFY_DECIDED)
+        return;
+    const struct diag *d = c->d;
+    f->confidence = REC_CONF_POSSIBLE;
+    int32_t came[8];
+    size_t count = 0;
+    for (uint32_t i = d->matches[wait->match].first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        uint32_t proc = d->ops[i].proc;
+        diag_blame(c->d, f, doubt == CLASSIFY_EVEN ? DIAG_CULPRIT : DIAG_SUSPECT, d->procs[proc].p->rank);
+        if (doubt == CLASSIFY_EVEN)
+            c->blamed[proc] = (uint32_t)d->nfindings;
+        if (count < sizeof came / sizeof *came)
+            came[count++] = d->procs[proc].p->rank;
+    }
+    diag_sort_ranks(came, &count);
+    diag_printf(why, doubt == CLASSIFY_EVEN ? "; it is a tie: " : "; or ");
+    diag_say_ranks(why, came, count);
+    diag_printf(why, " may have made a call too many");
+}
+
 /* "rank 2 (host a, pid 1) <why> while ranks 0-1,3 wait in …" */
 static void summarize(struct classify *c, struct rec_finding *f, const struct diag_wait *wait,
-                      struct cause *cause, const struct rec_process *only)
+                      struct cause *cause, const struct rec_process *only, enum classify_doubt doubt)
 {
     struct diag_text t = {0};
     if (only)
@@ -229,42 +230,12 @@ static void summarize(struct classify *c, struct rec_finding *f, const struct di
         diag_say_ranks(&t, f->culprits, f->nculprits);
     diag_printf(&t, " %s while ", cause->why.data ? cause->why.data : "");
     classify_say_wait(c, &t, wait);
+    doubt_partners(c, f, wait, doubt, &t);
     t.oom = t.oom || cause->why.oom;
     diag_summary(c->d, f, &t);
 }
 
-static bool in_teardown(const struct rec_process *p)
-{
-    for (uint32_t i = 0; i < p->nopen; i++)
-        if (p->open[i].kind == REC_COMM_DESTROY || p->open[i].kind == REC_COMM_FINALIZE)
-            return true;
-    return false;
-}
-
-/*
- * Those who entered and those who did not, where the latter have all gone on or ended well:
- * then the few are wrong, not the many.
- */
-bool classify_only_few(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
-                       size_t count)
-{
-    if (wait->kind != DIAG_WAIT_COLL)
-        return false;
-    const struct diag_match *m = &c->d->matches[wait->match];
-    if (m->posted + m->assumed >= m->absent)
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        const struct diag_proc *proc = &c->d->procs[partners[i].proc];
-        bool ended = proc->ended_well || in_teardown(proc->p) ||
-                     (partners[i].member && partners[i].member->teardown.kind == REC_COMM_DESTROY) ||
-                     (partners[i].member && partners[i].member->teardown.kind == REC_COMM_FINALIZE);
-        if (partners[i].reason == DIAG_ABSENT && !ended && !went_on(c->d, partners[i].proc, wait))
-            return false;
-    }
-    return true;
-}
-
-void classify_few(struct classify *c, const struct diag_wait *wait)
+void classify_few(struct classify *c, const struct diag_wait *wait, uint32_t gone)
 {
     struct diag *d = c->d;
     const struct diag_match *m = &d->matches[wait->match];
@@ -287,48 +258,43 @@ void classify_few(struct classify *c, const struct diag_wait *wait)
     diag_say_comm(&t, f->comm);
     diag_printf(&t, ", at ");
     diag_say_time(&t, wait->since);
-    diag_printf(&t, "; the other %" PRIu32 " members went on without it", m->absent);
+    diag_printf(&t, "; %" PRIu32 " others went on or ended without it", gone);
     diag_summary(d, f, &t);
     for (uint32_t i = m->first_op; i != DIAG_NONE && f->nevidence < 4; i = d->ops[i].match_next)
         diag_evidence_op(d, f, &d->ops[i], "called");
+    uint32_t node = classify_node(d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
 }
 
-bool classify_one_too_many(struct classify *c, const struct diag_wait *wait,
-                           const struct diag_partner *partners, size_t count)
+void classify_one_too_many(struct classify *c, const struct diag_wait *wait, uint32_t came, uint32_t gone,
+                           const struct diag_departure *departure)
 {
     struct diag *d = c->d;
-    const struct diag_op *op = &d->ops[wait->op];
-    struct diag_departure departure, other;
-    if (!one_on_one(d, wait) || count != 1 || d->procs[partners->proc].gap_ns || c->blamed[op->proc] ||
-        c->blamed[partners->proc] ||
-        (wait->never == DIAG_NEVER_EXITED && !d->procs[partners->proc].ended_well) ||
-        wait->never == DIAG_NEVER_DEAD || !diag_departed(d, op->proc, &departure) ||
-        diag_departed(d, partners->proc, &other))
-        return false;
+    const struct diag_op *op = &d->ops[d->matches[wait->match].first_op];
     struct rec_finding *f =
         diag_finding(d, wait->kind == DIAG_WAIT_P2P ? REC_VERDICT_P2P_UNMATCHED : REC_VERDICT_RANK_NOT_JOINED,
                      REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);
     if (!f)
-        return true;
+        return;
     classify_place(c, f, wait);
-    diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
-    c->blamed[op->proc] = (uint32_t)d->nfindings;
+    diag_blame(d, f, DIAG_CULPRIT, d->procs[came].p->rank);
+    c->blamed[came] = (uint32_t)d->nfindings;
     struct diag_text t = {0};
-    diag_say_proc(&t, d->procs[op->proc].p);
+    diag_say_proc(&t, d->procs[came].p);
     diag_printf(&t, " alone called ");
     diag_say_op(&t, &op->op);
-    diag_say_place(&t, d->procs[op->proc].p, &op->op);
+    diag_say_place(&t, d->procs[came].p, &op->op);
     diag_printf(&t, ", for which ");
-    diag_say_proc(&t, d->procs[partners->proc].p);
+    diag_say_proc(&t, d->procs[gone].p);
     diag_printf(&t, " has no counterpart: it is the former that left its loop");
     diag_summary(d, f, &t);
-    diag_evidence_departure(d, f, &departure);
+    diag_evidence_departure(d, f, departure);
     diag_evidence_op(d, f, op, "waits in");
-    evidence_last(d, f, partners->proc);
+    evidence_last(d, f, gone);
     uint32_t node = classify_node(d, wait);
     classify_reach(c, &node, 1);
     classify_victims(c, f);
-    return true;
 }
 
 /* Is the partner one that this wait's ending depends on by the wait's own reason? */
@@ -344,7 +310,8 @@ static bool concerned(const struct classify *c, const struct diag_wait *wait,
     case DIAG_NEVER_EXITED:
         return proc->p->fate == REC_FATE_EXITED;
     case DIAG_NEVER_TEARDOWN:
-        return partner->member && partner->member->teardown.kind != REC_NONE;
+        return (partner->member && partner->member->teardown.kind != REC_NONE) ||
+               classify_gone(c->d, partner, wait);
     default:
         return true;
     }
@@ -360,7 +327,7 @@ void classify_more_victims(struct classify *c, const struct diag_wait *wait, uin
 }
 
 void classify_partners(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
-                       size_t count)
+                       size_t count, enum classify_doubt doubt)
 {
     struct diag *d = c->d;
     const struct diag_partner *first = NULL;
@@ -382,7 +349,7 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
     if (wait->never != DIAG_NEVER_NO)
         cause_of_never(c, first, wait, &cause);
     else
-        cause_of_idle(c, first->proc, wait, &cause);
+        cause_of_idle(c, first, wait, &cause);
     struct rec_finding *f = diag_finding(d, cause.type, cause.confidence, DIAG_TIER_ROOT, wait->since);
     if (!f) {
         free(cause.why.data);
@@ -398,7 +365,7 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
         blamed++;
     }
     diag_sort_ranks(f->culprits, &f->nculprits);
-    summarize(c, f, wait, &cause, blamed == 1 ? d->procs[first->proc].p : NULL);
+    summarize(c, f, wait, &cause, blamed == 1 ? d->procs[first->proc].p : NULL, doubt);
     free(cause.why.data);
     for (size_t i = 0; i < count && f->nevidence < 8; i++) {
         if (!classify_is_culprit(f, d->procs[partners[i].proc].p->rank))

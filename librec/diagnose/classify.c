@@ -111,6 +111,19 @@ void classify_place(struct classify *c, struct rec_finding *f, const struct diag
     f->seq = wait->match == DIAG_NONE ? UINT64_MAX : c->d->matches[wait->match].seq;
 }
 
+static void judge_partners(struct classify *c, const struct diag_wait *wait,
+                           const struct diag_partner *partners, size_t count)
+{
+    uint32_t gone;
+    enum classify_side side = classify_vote(c, wait, partners, count, &gone);
+    if (side == CLASSIFY_TIE)
+        c->ties[c->nties++] = (uint32_t)(wait - c->d->waits);
+    else if (side == CLASSIFY_FEW)
+        classify_few(c, wait, gone);
+    else
+        classify_partners(c, wait, partners, count, CLASSIFY_DECIDED);
+}
+
 static void judge_never(struct classify *c, const struct diag_wait *wait)
 {
     if (classify_shifted(c->d, wait))
@@ -124,10 +137,7 @@ static void judge_never(struct classify *c, const struct diag_wait *wait)
     } else {
         struct diag_partner *partners;
         size_t count = diag_partners(c->d, wait, &partners);
-        if (classify_only_few(c, wait, partners, count))
-            classify_few(c, wait);
-        else if (!classify_one_too_many(c, wait, partners, count))
-            classify_partners(c, wait, partners, count);
+        judge_partners(c, wait, partners, count);
         free(partners);
     }
 }
@@ -150,10 +160,8 @@ static void judge_idle(struct classify *c, const struct diag_wait *wait)
     for (size_t i = 0; i < kept; i++)
         if (partners[i].reason == DIAG_UNLAUNCHED)
             partners[i].reason = DIAG_ABSENT;
-    if (kept && kept == count && classify_only_few(c, wait, partners, kept))
-        classify_few(c, wait);
-    else if (kept)
-        classify_partners(c, wait, partners, kept);
+    if (kept)
+        judge_partners(c, wait, partners, kept);
     free(partners);
 }
 
@@ -168,7 +176,8 @@ static bool prepare(struct classify *c)
     c->reverse_from = malloc((d->nedges + 1) * sizeof *c->reverse_from);
     c->reached = calloc(nodes + 1, sizeof *c->reached);
     c->queue = malloc((nodes + 1) * sizeof *c->queue);
-    if (!c->blamed || !c->reverse_start || !c->reverse_from || !c->reached || !c->queue)
+    c->ties = malloc((d->nwaits + 1) * sizeof *c->ties);
+    if (!c->ties || !c->blamed || !c->reverse_start || !c->reverse_from || !c->reached || !c->queue)
         return false;
     for (size_t i = 0; i < d->nedges; i++)
         c->reverse_start[d->edges[i].to + 2]++;
@@ -292,6 +301,7 @@ void diag_classify(struct diag *d)
     if (prepare(&c)) {
         judge_waits(&c);
         judge_knots(&c);
+        classify_ties(&c);
         judge_dead(&c);
     } else {
         d->oom = true;
@@ -301,4 +311,5 @@ void diag_classify(struct diag *d)
     free(c.reverse_from);
     free(c.reached);
     free(c.queue);
+    free(c.ties);
 }

@@ -11,6 +11,8 @@ struct classify {
     uint32_t *reverse_from;
     bool *reached; /* by node, scratch */
     uint32_t *queue;
+    uint32_t *ties; /* waits at which as many came as left; in the order of their beginning */
+    size_t nties;
 };
 
 /* Marks every node that waits, directly or not, for one of the given ones. */
@@ -26,24 +28,38 @@ bool classify_is_culprit(const struct rec_finding *f, int32_t rank);
 
 uint32_t classify_node(const struct diag *d, const struct diag_wait *wait);
 
+/* ---- vote.c ---- */
+
+/* Has a member left for good without this op: ended well, torn the communicator down, or gone on? */
+bool classify_gone(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait);
+/* Has it gone on with other work, in the thread that works on this communicator? */
+bool classify_went_on(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait);
+/* Is it one that waits for one other, and nobody else concerned? */
+bool classify_pair_wait(const struct diag *d, const struct diag_wait *wait);
+
+enum classify_side { CLASSIFY_ABSENT, CLASSIFY_FEW, CLASSIFY_TIE };
+/* Who is wrong; gone tells how many left. CLASSIFY_FEW: those who came. */
+enum classify_side classify_vote(const struct classify *c, const struct diag_wait *wait,
+                                 const struct diag_partner *partners, size_t count, uint32_t *gone);
+/* Judges the waits in c->ties by what the others have brought to light, by the past, or as ties. */
+void classify_ties(struct classify *c);
+
 /* ---- causes.c ---- */
 
+/* How sure is it that those who did not come are wrong? */
+enum classify_doubt {
+    CLASSIFY_DECIDED,
+    CLASSIFY_PAIR, /* one against one: they are named, the others are suspects */
+    CLASSIFY_EVEN, /* both sides are named */
+};
 /* Blames those of the partners that are concerned; who is blamed already only gets more victims. */
 void classify_partners(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
-                       size_t count);
-/*
- * Did only a few enter, while the many absent ones have all gone on or ended well? Then the
- * few are wrong.
- */
-bool classify_only_few(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
-                       size_t count);
-void classify_few(struct classify *c, const struct diag_wait *wait);
-/*
- * One rank waits for one other, which has gone on or ended well: if the waiting one has left its
- * loop to come here and the other has not, the call was one too many. True when that was told.
- */
-bool classify_one_too_many(struct classify *c, const struct diag_wait *wait,
-                           const struct diag_partner *partners, size_t count);
+                       size_t count, enum classify_doubt doubt);
+/* Blames those who came, because more have left without it. */
+void classify_few(struct classify *c, const struct diag_wait *wait, uint32_t gone);
+/* Blames the one that came, because it left its loop to do so and the one that left did not. */
+void classify_one_too_many(struct classify *c, const struct diag_wait *wait, uint32_t came, uint32_t gone,
+                           const struct diag_departure *departure);
 void classify_more_victims(struct classify *c, const struct diag_wait *wait, uint32_t finding);
 
 /*
@@ -65,6 +81,35 @@ void classify_divergence(struct classify *c, const struct diag_wait *wait);
 void classify_kernel(struct classify *c, const struct diag_wait *wait);
 /* A creation or teardown that no known process could end. */
 void classify_lonely(struct classify *c, const struct diag_wait *wait);
+
+/* ---- suspects.c ---- */
+
+static inline bool classify_inside(const struct diag *d, uint32_t node, uint32_t component)
+{
+    return d->component[node] == component;
+}
+
+#define CLASSIFY_CYCLE_MAX    512
+#define CLASSIFY_SUSPECTS_MAX 64
+
+/* A shortest way from a process back to itself inside the component: its edges; returns their number. */
+size_t classify_cycle(struct classify *c, uint32_t component, uint32_t start, uint32_t *path, size_t max);
+
+/* Processes of a knot of which one may be wrong, and who of them has left its loop. */
+struct classify_suspects {
+    uint32_t procs[CLASSIFY_SUSPECTS_MAX];
+    bool left[CLASSIFY_SUSPECTS_MAX];
+    struct diag_departure what[CLASSIFY_SUSPECTS_MAX];
+    size_t count; /* 0: too many */
+    size_t nleft;
+    bool alone; /* each of them could have caused the knot alone; else nobody could, and these are all */
+};
+/* guessed: who is awaited in it is not known for sure. */
+void classify_suspects(struct classify *c, uint32_t component, bool guessed, struct classify_suspects *s);
+/* Sets left and nleft if some have left their loop and all others have kept to theirs. */
+void classify_departures(struct classify *c, uint32_t component, struct classify_suspects *s);
+/* Is it one of those who left, or of all if nobody did? */
+bool classify_is_named(const struct classify_suspects *s, uint32_t proc);
 
 /* ---- knot.c ---- */
 

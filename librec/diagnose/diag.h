@@ -381,8 +381,17 @@ struct diag_departure {
     uint32_t expected; /* the last time it did the usual thing */
     uint32_t seen;     /* how often it had */
 };
-/* The first departure near the end of a process; false when there is none. */
-bool diag_departed(struct diag *d, uint32_t proc, struct diag_departure *departure);
+struct diag_habit {
+    bool left;                       /* its loop */
+    struct diag_departure departure; /* the first one */
+    bool kept;                       /* the op at upto is what the loop foretold */
+};
+/*
+ * How a process behaved near its end, measured by its own past: departures that concern a communicator,
+ * by what it called or should have called, no later than with the op at upto.
+ */
+void diag_habit(struct diag *d, uint32_t proc, const struct rec_communicator *comm, uint32_t upto,
+                struct diag_habit *habit);
 void diag_evidence_departure(struct diag *d, struct rec_finding *f, const struct diag_departure *departure);
 
 /* ---- waits.c ---- */

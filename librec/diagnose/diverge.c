@@ -2,34 +2,11 @@
  * First divergence: the lowest seq of a communicator at which its members issued different
  * ops. Late in the trace the loaded windows show it, earlier the checkpoints do.
  */
-#include "lanes.h"
+#include "sides.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* An op issued so often is one of the loop's. */
-#define USUAL_MIN 4
-
-#define FIELD_KIND  1u
-#define FIELD_COUNT 2u
-#define FIELD_DTYPE 4u
-#define FIELD_REDOP 8u
-#define FIELD_ROOT  16u
-
-struct divergence {
-    const struct lanes *lanes;
-    const struct lane *usual, *unusual; /* the most common op, and the first that differs */
-    uint32_t usual_class;
-    size_t usual_count, known;
-    bool tie;
-    bool by_history; /* a tie that the culprits' own past decided */
-    struct diag_departure departure;
-    enum diag_split split;
-    size_t shift;
-    unsigned fields;
-    bool equal_bytes;
-};
 
 /* user redops: equal definitions have equal hashes inside the signature */
 static unsigned fields_of(const struct diag_op *a, const struct diag_op *b)
@@ -51,129 +28,7 @@ static unsigned fields_of(const struct diag_op *a, const struct diag_op *b)
     return fields;
 }
 
-/* ---- who differs from whom ---- */
-
-/* Have all of a lane's members left their loop (or none)? Looks at a few. */
-static bool lane_departed(struct diag *d, const struct lanes *lanes, const struct lane *lane, uint32_t want,
-                          struct diag_departure *departure)
-{
-    for (uint32_t j = 0; j < lane->nmembers && j < 4; j++) {
-        uint32_t proc = diag_index(d, lanes->members[lane->first_member + j]->process);
-        struct diag_departure found;
-        if (d->procs[proc].gap_ns || diag_departed(d, proc, &found) != (want != 0))
-            return false;
-        if (want)
-            *departure = found;
-    }
-    return true;
-}
-
-static bool side_departed(struct diag *d, const struct divergence *v, uint32_t class_id, uint32_t want,
-                          struct diag_departure *departure)
-{
-    uint32_t looked = 0;
-    for (size_t i = 0; i < v->lanes->count && looked < 8; i++) {
-        const struct lane *lane = &v->lanes->items[i];
-        if (!lane->nops || lane->class_id != class_id)
-            continue;
-        if (!lane_departed(d, v->lanes, lane, want, departure))
-            return false;
-        looked++;
-    }
-    return looked > 0;
-}
-
-/* How often did the lane's own rank issue such an op on this communicator before? */
-static uint32_t seen_before(const struct diag *d, const struct lane *lane)
-{
-    const struct diag_proc *proc = &d->procs[lane->first.proc];
-    uint32_t seen = 0;
-    for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
-        seen += d->ops[i].member == lane->first.member && d->ops[i].sig == lane->first.sig &&
-                d->ops[i].op.seq < lane->first.op.seq;
-    return seen;
-}
-
-/* The same call with an argument that one side always used and the other never. */
-static bool new_argument(const struct diag *d, const struct lane *usual, const struct lane *unusual)
-{
-    return rec_kind_canonical(usual->first.op.kind) == rec_kind_canonical(unusual->first.op.kind) &&
-           seen_before(d, usual) >= USUAL_MIN && seen_before(d, unusual) == 0;
-}
-
-static void swap_sides(struct divergence *v)
-{
-    const struct lane *swap = v->usual;
-    v->usual = v->unusual;
-    v->unusual = swap;
-    v->usual_class = v->usual->class_id;
-}
-
-/* One against one: who left its own loop is wrong. */
-static void break_tie(struct diag *d, struct divergence *v, uint32_t classes)
-{
-    if (!v->tie || classes != 2 || v->lanes->from_checkpoint)
-        return;
-    uint32_t other = v->unusual->class_id;
-    bool by_argument = new_argument(d, v->usual, v->unusual);
-    if (!by_argument && new_argument(d, v->unusual, v->usual)) {
-        swap_sides(v);
-        by_argument = true;
-    }
-    if (by_argument) {
-        v->tie = false;
-        return;
-    }
-    if (side_departed(d, v, v->usual_class, 0, NULL) && side_departed(d, v, other, 1, &v->departure)) {
-        v->by_history = true;
-    } else if (side_departed(d, v, v->usual_class, 1, &v->departure) && side_departed(d, v, other, 0, NULL)) {
-        swap_sides(v);
-        v->by_history = true;
-    }
-    v->tie = !v->by_history;
-}
-
-static void classify_lanes(struct diag *d, struct divergence *v)
-{
-    struct lane *items = v->lanes->items;
-    uint32_t classes = 0;
-    size_t second = 0;
-    for (size_t i = 0; i < v->lanes->count; i++) {
-        if (!items[i].nops)
-            continue;
-        size_t j = 0;
-        while (j < i && !(items[j].nops && items[j].sigs[0] == items[i].sigs[0]))
-            j++;
-        items[i].class_id = j < i ? items[j].class_id : ++classes;
-    }
-    for (uint32_t c = 1; c <= classes; c++) {
-        size_t size = 0;
-        const struct lane *longest = NULL;
-        for (size_t i = 0; i < v->lanes->count; i++) {
-            if (!items[i].nops || items[i].class_id != c)
-                continue;
-            size += items[i].nmembers;
-            if (!longest || items[i].nops > longest->nops)
-                longest = &items[i];
-        }
-        v->known += size;
-        if (size > v->usual_count) {
-            second = v->usual_count;
-            v->usual_count = size;
-            v->usual_class = c;
-            v->usual = longest;
-        } else if (size > second) {
-            second = size;
-        }
-    }
-    v->tie = second == v->usual_count;
-    for (size_t i = 0; i < v->lanes->count; i++)
-        if (items[i].nops && items[i].class_id != v->usual_class &&
-            (!v->unusual || items[i].nops > v->unusual->nops))
-            v->unusual = &items[i];
-    if (v->unusual)
-        break_tie(d, v, classes);
-}
+/* ---- what differs ---- */
 
 /* Is this op a usual one of the other side, seen there at another place? */
 static bool seen_elsewhere(const struct diag *d, const struct lane *where, uint64_t sig)
@@ -469,7 +324,7 @@ static void report(struct diag *d, struct divergence *v)
 static bool examine(struct diag *d, struct lanes *lanes, uint64_t *past)
 {
     struct divergence v = {.lanes = lanes};
-    classify_lanes(d, &v);
+    diag_sides(d, &v);
     *past = lanes->seq + 1;
     if (!v.usual || !v.unusual)
         return false;

@@ -123,13 +123,20 @@ static uint32_t most_usual(const struct prediction *p)
     return best;
 }
 
-static bool learn(struct diag *d, struct history *h, struct recent *recent, uint32_t index, bool judge,
-                  struct diag_departure *departure)
+/* What the context up to here said of an op. */
+struct foretold {
+    bool known, usual; /* it was always followed by a few ways; this is one of them */
+    bool fresh;        /* the process never issued such an op before */
+    uint32_t expected; /* where it went the most usual way last */
+    uint32_t seen;     /* how often it had */
+};
+
+static bool learn(struct diag *d, struct history *h, struct recent *recent, uint32_t index,
+                  struct foretold *told)
 {
-    struct diag_op *op = &d->ops[index];
-    uint64_t token = token_of(op), context = context_of(recent);
-    bool fresh = false, unknown, found = false;
-    uint32_t *known = diag_map_put(&h->known, token, &unknown);
+    uint64_t token = token_of(&d->ops[index]), context = context_of(recent);
+    bool fresh = false;
+    uint32_t *known = diag_map_put(&h->known, token, &told->fresh);
     uint32_t *at = context ? diag_map_put(&h->contexts, context, &fresh) : NULL;
     h->predictions =
         diag_grow(h->predictions, &h->predictions_cap, h->count, sizeof *h->predictions, &d->oom);
@@ -141,44 +148,54 @@ static bool learn(struct diag *d, struct history *h, struct recent *recent, uint
         *at = (uint32_t)h->count;
         h->predictions[h->count++] = (struct prediction){0};
     }
+    told->known = false;
     if (at) {
         struct prediction *p = &h->predictions[*at];
-        struct prediction before = *p;
-        bool usual = follow(p, token, index);
-        if (judge && !usual && before.seen >= SEEN_MIN && before.nways <= WAYS) {
-            uint32_t best = most_usual(&before);
-            *departure = (struct diag_departure){index, before.ways[best].op, before.ways[best].seen};
-            /* Something new altogether begins another phase of the program: no departure. */
-            found = !unknown || same_call(op, &d->ops[before.ways[best].op]);
-        }
+        uint32_t best = most_usual(p);
+        told->known = p->seen >= SEEN_MIN && p->nways <= WAYS;
+        told->expected = p->ways[best].op;
+        told->seen = p->ways[best].seen;
+        told->usual = follow(p, token, index);
     }
     push(recent, token);
-    return found;
+    return true;
 }
 
-bool diag_departed(struct diag *d, uint32_t proc, struct diag_departure *departure)
+static bool concerns(const struct diag_op *op, const struct rec_communicator *comm)
+{
+    return op->member && op->member->comm == comm;
+}
+
+void diag_habit(struct diag *d, uint32_t proc, const struct rec_communicator *comm, uint32_t upto,
+                struct diag_habit *habit)
 {
     const struct diag_proc *p = &d->procs[proc];
     struct history h = {0};
     struct recent recent[THREADS_MAX] = {0};
-    bool found = false;
+    *habit = (struct diag_habit){0};
     if (p->gap_ns)
-        return false; /* what is not recorded would look left out */
-    for (uint32_t i = p->first; i < p->first + p->count && !d->oom; i++) {
-        if (d->ops[i].unit == DIAG_NONE || d->ops[i].late)
+        return; /* what is not recorded would look left out */
+    for (uint32_t i = p->first; i < p->first + p->count && i <= upto && !d->oom; i++) {
+        const struct diag_op *op = &d->ops[i];
+        if (op->unit == DIAG_NONE || op->late)
             continue;
-        struct recent *mine = recent_of(recent, d->ops[i].op.thread);
-        bool judge = !found && i + RECENT >= p->first + p->count;
-        struct diag_departure what;
-        if (mine && learn(d, &h, mine, i, judge, &what)) {
-            *departure = what;
-            found = true;
-        }
+        struct recent *mine = recent_of(recent, op->op.thread);
+        struct foretold told;
+        if (!mine || !learn(d, &h, mine, i, &told) || !told.known)
+            continue;
+        const struct diag_op *expected = &d->ops[told.expected];
+        habit->kept = told.usual && i == upto;
+        if (habit->left || told.usual || i + RECENT < p->first + p->count)
+            continue;
+        /* Something new altogether begins another phase of the program: no departure. */
+        if (told.fresh && !same_call(op, expected))
+            continue;
+        habit->left = concerns(op, comm) || concerns(expected, comm);
+        habit->departure = (struct diag_departure){i, told.expected, told.seen};
     }
     diag_map_free(&h.contexts);
     diag_map_free(&h.known);
     free(h.predictions);
-    return found;
 }
 
 void diag_evidence_departure(struct diag *d, struct rec_finding *f, const struct diag_departure *departure)

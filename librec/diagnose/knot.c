@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool inside(const struct diag *d, uint32_t node, uint32_t component)
-{
-    return d->component[node] == component;
-}
-
 struct knot {
     uint32_t component;
     uint64_t since;
@@ -25,7 +20,7 @@ static void survey(const struct diag *d, struct knot *k)
     k->since = UINT64_MAX;
     for (size_t i = 0; i < d->nwaits; i++) {
         const struct diag_wait *wait = &d->waits[i];
-        if (!inside(d, (uint32_t)(d->nprocs + i), k->component))
+        if (!classify_inside(d, (uint32_t)(d->nprocs + i), k->component))
             continue;
         if (wait->kind == DIAG_WAIT_COLL)
             k->collectives++;
@@ -41,7 +36,7 @@ static void survey(const struct diag *d, struct knot *k)
         }
     }
     for (size_t i = 0; i < d->nedges; i++)
-        if (d->edges[i].reason == DIAG_MAYBE && inside(d, d->edges[i].from, k->component))
+        if (d->edges[i].reason == DIAG_MAYBE && classify_inside(d, d->edges[i].from, k->component))
             k->maybe = true;
 }
 
@@ -122,7 +117,7 @@ static const struct diag_wait *lopsided(struct diag *d, const struct knot *k)
 {
     const struct diag_wait *found = NULL;
     for (size_t i = 0; i < d->nwaits; i++) {
-        if (!inside(d, (uint32_t)(d->nprocs + i), k->component) || !lacks_few(d, k, &d->waits[i]))
+        if (!classify_inside(d, (uint32_t)(d->nprocs + i), k->component) || !lacks_few(d, k, &d->waits[i]))
             continue;
         if (found)
             return NULL;
@@ -134,63 +129,73 @@ static const struct diag_wait *lopsided(struct diag *d, const struct knot *k)
     return went_together(d, found) ? found : NULL;
 }
 
-/* ---- did somebody leave its own loop? ---- */
-
-#define DEPARTURES_MAX 64
-
-struct departures {
-    uint32_t procs[DEPARTURES_MAX];
-    struct diag_departure what[DEPARTURES_MAX];
-    size_t count, members;
-};
-
-/* At most half of the knot's processes, else it is no exception. */
-static bool find_departures(struct diag *d, uint32_t component, struct departures *found)
-{
-    found->count = found->members = 0;
-    for (uint32_t p = 0; p < d->nprocs && !d->oom; p++) {
-        if (!inside(d, p, component))
-            continue;
-        found->members++;
-        struct diag_departure what;
-        if (!diag_departed(d, p, &what))
-            continue;
-        if (found->count == DEPARTURES_MAX)
-            return false;
-        found->procs[found->count] = p;
-        found->what[found->count++] = what;
-    }
-    return found->count && found->count * 2 <= found->members;
-}
-
-static bool is_departed(const struct departures *found, uint32_t proc)
-{
-    for (size_t i = 0; i < found->count; i++)
-        if (found->procs[i] == proc)
-            return true;
-    return false;
-}
-
-/* The first wait of the knot at which only departed processes are absent: what they left out. */
-static const struct diag_wait *left_by_departed(struct diag *d, const struct knot *k,
-                                                const struct departures *found)
+/* The first wait of the knot at which nobody but those named is absent: what they left out. */
+static const struct diag_wait *left_out(struct diag *d, const struct knot *k,
+                                        const struct classify_suspects *s)
 {
     const struct diag_wait *best = NULL;
     for (size_t i = 0; i < d->nwaits; i++) {
         uint32_t node = (uint32_t)(d->nprocs + i);
-        if (!inside(d, node, k->component) || d->waits[i].never != DIAG_NEVER_NO)
+        if (!classify_inside(d, node, k->component) || d->waits[i].never != DIAG_NEVER_NO)
             continue;
         bool all = d->edge_start[node] < d->edge_start[node + 1];
         for (uint32_t e = d->edge_start[node]; e < d->edge_start[node + 1] && all; e++)
-            all = d->edges[e].reason == DIAG_ABSENT && is_departed(found, d->edges[e].to);
+            all = d->edges[e].reason == DIAG_ABSENT && classify_is_named(s, d->edges[e].to);
         if (all && (!best || d->waits[i].since < best->since))
             best = &d->waits[i];
     }
     return best;
 }
 
+/* What one process waits in, as a call; NULL when it waits in several. */
+static const struct diag_op *waits_in(const struct diag *d, uint32_t proc)
+{
+    if (d->edge_start[proc] + 1 != d->edge_start[proc + 1])
+        return NULL;
+    uint32_t op = d->edges[d->edge_start[proc]].op;
+    return op == DIAG_NONE ? NULL : &d->ops[op];
+}
+
+/* "called … where it had always called …", or what it does instead. */
+static void say_instead(struct diag *d, struct diag_text *t, uint32_t only, const struct diag_departure *left)
+{
+    const struct diag_op *instead = only == DIAG_NONE ? NULL : waits_in(d, only);
+    if (left) {
+        diag_printf(t, " called ");
+        diag_say_op(t, &d->ops[left->op].op);
+        diag_say_place(t, d->procs[d->ops[left->op].proc].p, &d->ops[left->op].op);
+        diag_printf(t, " where it had always called ");
+        diag_say_op(t, &d->ops[left->expected].op);
+    } else if (instead) {
+        diag_printf(t, " waits in ");
+        diag_say_op(t, &instead->op);
+        diag_say_place(t, d->procs[instead->proc].p, &instead->op);
+        diag_printf(t, " instead");
+    } else {
+        diag_printf(t, only == DIAG_NONE ? " wait elsewhere instead" : " waits elsewhere instead");
+    }
+}
+
+static void evidence_instead(struct diag *d, struct rec_finding *f, uint32_t proc)
+{
+    for (uint32_t e = d->edge_start[proc]; e < d->edge_start[proc + 1]; e++)
+        if (d->edges[e].op != DIAG_NONE && f->nevidence < 6)
+            diag_evidence_op(d, f, &d->ops[d->edges[e].op], "waits instead in");
+}
+
+static void evidence_departures(struct diag *d, struct rec_finding *f, const struct classify_suspects *s)
+{
+    size_t told = 0;
+    for (size_t i = 0; s->nleft && i < s->count && told < 4; i++) {
+        if (!s->left[i])
+            continue;
+        diag_evidence_departure(d, f, &s->what[i]);
+        told++;
+    }
+}
+
 static void blame_few_absent(struct classify *c, const struct diag_wait *wait,
-                             const struct departures *departures)
+                             const struct classify_suspects *s)
 {
     struct diag *d = c->d;
     bool creation = wait->kind == DIAG_WAIT_CREATE && d->matches[wait->match].unseen;
@@ -213,23 +218,25 @@ static void blame_few_absent(struct classify *c, const struct diag_wait *wait,
     }
     diag_sort_ranks(f->culprits, &f->nculprits);
     struct diag_text t = {0};
-    if (f->nculprits == 1 && only != DIAG_NONE)
+    const struct diag_departure *left = NULL;
+    for (size_t i = 0; s->nleft && i < s->count; i++)
+        if (s->procs[i] == only && s->left[i])
+            left = &s->what[i];
+    if (f->nculprits == 1 && only != DIAG_NONE) {
         diag_say_proc(&t, d->procs[only].p);
-    else
+        say_instead(d, &t, only, left);
+    } else {
         diag_say_ranks(&t, f->culprits, f->nculprits);
-    diag_printf(&t, " skipped it and went on to something else while ");
+        say_instead(d, &t, DIAG_NONE, NULL);
+    }
+    diag_printf(&t, " while ");
     classify_say_wait(c, &t, wait);
     diag_summary(d, f, &t);
-    for (size_t i = 0; i < count && f->nevidence < 6; i++) {
-        uint32_t p = partners[i].proc;
-        for (uint32_t e = d->edge_start[p]; e < d->edge_start[p + 1] && partners[i].reason == DIAG_ABSENT;
-             e++)
-            if (d->edges[e].op != DIAG_NONE && f->nevidence < 6)
-                diag_evidence_op(d, f, &d->ops[d->edges[e].op], "waits instead in");
-    }
+    for (size_t i = 0; i < count; i++)
+        if (partners[i].reason == DIAG_ABSENT)
+            evidence_instead(d, f, partners[i].proc);
     diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
-    for (size_t i = 0; departures && i < departures->count && i < 4; i++)
-        diag_evidence_departure(d, f, &departures->what[i]);
+    evidence_departures(d, f, s);
     free(partners);
     uint32_t node = (uint32_t)d->nprocs + (uint32_t)(wait - d->waits);
     classify_reach(c, &node, 1);
@@ -238,60 +245,14 @@ static void blame_few_absent(struct classify *c, const struct diag_wait *wait,
 
 /* ---- the circle ---- */
 
-/* A shortest way from a process back to itself inside the component; the steps' edges. */
-static size_t find_cycle(struct classify *c, uint32_t component, uint32_t start, uint32_t *path, size_t max)
-{
-    struct diag *d = c->d;
-    size_t nodes = diag_nodes(d);
-    uint32_t *via = malloc(nodes * sizeof *via);
-    if (!via) {
-        d->oom = true;
-        return 0;
-    }
-    memset(via, 0xff, nodes * sizeof *via);
-    size_t used = 0, length = 0;
-    uint32_t closing = DIAG_NONE;
-    c->queue[used++] = start;
-    for (size_t at = 0; at < used && closing == DIAG_NONE; at++) {
-        uint32_t node = c->queue[at];
-        for (uint32_t e = d->edge_start[node]; e < d->edge_start[node + 1]; e++) {
-            uint32_t to = d->edges[e].to;
-            if (!inside(d, to, component))
-                continue;
-            if (to == start) {
-                closing = e;
-                break;
-            }
-            if (via[to] == DIAG_NONE) {
-                via[to] = e;
-                c->queue[used++] = to;
-            }
-        }
-    }
-    for (uint32_t e = closing; e != DIAG_NONE && length < max; e = via[d->edges[e].from]) {
-        path[length++] = e;
-        if (d->edges[e].from == start)
-            break;
-    }
-    free(via);
-    for (size_t i = 0; i < length / 2; i++) {
-        uint32_t swap = path[i];
-        path[i] = path[length - 1 - i];
-        path[length - 1 - i] = swap;
-    }
-    return length;
-}
-
-#define CYCLE_MAX 512
-
 static void tell_cycle(struct classify *c, struct rec_finding *f, const struct knot *k, struct diag_text *t)
 {
     struct diag *d = c->d;
-    uint32_t path[CYCLE_MAX];
+    uint32_t path[CLASSIFY_CYCLE_MAX];
     uint32_t start = 0;
-    while (start < d->nprocs && !inside(d, start, k->component))
+    while (start < d->nprocs && !classify_inside(d, start, k->component))
         start++;
-    size_t length = find_cycle(c, k->component, start, path, CYCLE_MAX);
+    size_t length = classify_cycle(c, k->component, start, path, CLASSIFY_CYCLE_MAX);
     if (k->maybe) {
         diag_printf(t, "; each waits for a member that is itself inside another such call");
         for (size_t i = 0; i < length; i++)
@@ -318,50 +279,64 @@ static void tell_cycle(struct classify *c, struct rec_finding *f, const struct k
 
 /*
  * In a circle of collectives every process has one in front. Where one has most of the
- * processes in front of it, the others chose another order; else their own past may tell.
- * Marks who is to blame in c->reached; false: all of them.
+ * processes in front of it, the others chose another order. Marks them in c->reached.
  */
-static bool exceptions(struct classify *c, const struct knot *k, const struct departures *departures)
+static bool exceptions(struct classify *c, const struct knot *k)
 {
     struct diag *d = c->d;
     uint32_t best = 0, members = 0, usual = 0;
     for (uint32_t p = 0; p < d->nprocs; p++)
-        members += inside(d, p, k->component);
+        members += classify_inside(d, p, k->component);
     for (size_t i = 0; i < d->nwaits; i++) {
         uint32_t node = (uint32_t)(d->nprocs + i), fronts = 0;
-        if (!inside(d, node, k->component))
+        if (!classify_inside(d, node, k->component))
             continue;
         for (uint32_t r = c->reverse_start[node]; r < c->reverse_start[node + 1]; r++)
-            fronts += inside(d, c->reverse_from[r], k->component);
+            fronts += classify_inside(d, c->reverse_from[r], k->component);
         if (fronts > best) {
             best = fronts;
             usual = node;
         }
     }
-    bool majority = best * 2 > members;
+    if (best * 2 <= members)
+        return false;
     for (uint32_t p = 0; p < d->nprocs; p++)
-        c->reached[p] =
-            inside(d, p, k->component) && (majority || (departures && is_departed(departures, p)));
-    for (uint32_t r = c->reverse_start[usual]; majority && r < c->reverse_start[usual + 1]; r++)
+        c->reached[p] = classify_inside(d, p, k->component);
+    for (uint32_t r = c->reverse_start[usual]; r < c->reverse_start[usual + 1]; r++)
         c->reached[c->reverse_from[r]] = false;
-    return majority || departures;
+    return true;
 }
 
-/* In a circle of messages only the own past tells. Marks who is to blame like exceptions(). */
-static bool left_loops(struct classify *c, const struct knot *k, const struct departures *departures)
+/* Who is to blame, in c->reached; false: nobody is more so than the others of the knot. */
+static bool choose(struct classify *c, const struct knot *k, bool order, const struct classify_suspects *s)
 {
-    for (uint32_t p = 0; departures && p < c->d->nprocs; p++)
-        c->reached[p] = inside(c->d, p, k->component) && is_departed(departures, p);
-    return departures;
+    struct diag *d = c->d;
+    for (uint32_t p = 0; p < d->nprocs; p++)
+        c->reached[p] = classify_inside(d, p, k->component) && (!s->count || classify_is_named(s, p));
+    if (s->nleft || (s->alone && s->count == 1))
+        return true;
+    return !s->alone && order && exceptions(c, k);
 }
 
-static void tell_knot(struct classify *c, const struct knot *k, const struct departures *departures)
+static const char *knot_words(bool order, bool some, const struct classify_suspects *s)
+{
+    if (some && order)
+        return "issued collectives of several communicators in another order than the others";
+    if (some && s->nleft)
+        return "left the loop that it had followed, and now all wait for each other in a circle";
+    if (some)
+        return "stands in every circle in which these wait for each other";
+    return order ? "issued collectives of several communicators in different orders and wait for each other"
+                 : "wait for each other in a circle";
+}
+
+static void tell_knot(struct classify *c, const struct knot *k, const struct classify_suspects *s)
 {
     struct diag *d = c->d;
     bool order = !k->others && !k->messages && k->several_comms;
-    struct rec_finding *f =
-        diag_finding(d, order ? REC_VERDICT_ORDER_INVERSION : REC_VERDICT_DEADLOCK_CYCLE,
-                     k->maybe ? REC_CONF_LIKELY : REC_CONF_CERTAIN, DIAG_TIER_ROOT, k->since);
+    bool some = choose(c, k, order, s);
+    struct rec_finding *f = diag_finding(d, order ? REC_VERDICT_ORDER_INVERSION : REC_VERDICT_DEADLOCK_CYCLE,
+                                         REC_CONF_LIKELY, DIAG_TIER_ROOT, k->since);
     uint32_t *nodes = malloc((d->nprocs + 1) * sizeof *nodes);
     if (!f || !nodes) {
         d->oom = true;
@@ -369,29 +344,24 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct dep
         return;
     }
     classify_place(c, f, k->first);
-    bool some = order ? exceptions(c, k, departures) : left_loops(c, k, departures);
     size_t count = 0;
     for (uint32_t p = 0; p < d->nprocs; p++) {
-        if (!inside(d, p, k->component))
+        if (!classify_inside(d, p, k->component))
             continue;
         nodes[count++] = p;
         c->blamed[p] = (uint32_t)d->nfindings;
-        if (!some || c->reached[p])
+        if (c->reached[p])
             diag_blame(d, f, DIAG_CULPRIT, d->procs[p].p->rank);
     }
     diag_sort_ranks(f->culprits, &f->nculprits);
     struct diag_text t = {0};
     diag_say_ranks(&t, f->culprits, f->nculprits);
-    diag_printf(
-        &t, " %s",
-        some && order ? "issued collectives of several communicators in another order than the others"
-        : some        ? "left the loop that it had followed, and now all wait for each other in a circle"
-        : order ? "issued collectives of several communicators in different orders and wait for each other"
-                : "wait for each other in a circle");
+    diag_printf(&t, " %s", knot_words(order, some, s));
     tell_cycle(c, f, k, &t);
+    if (!some)
+        diag_printf(&t, "; the records do not tell who of them is wrong");
     diag_summary(d, f, &t);
-    for (size_t i = 0; departures && i < departures->count && i < 4; i++)
-        diag_evidence_departure(d, f, &departures->what[i]);
+    evidence_departures(d, f, s);
     classify_reach(c, nodes, count);
     classify_victims(c, f);
     free(nodes);
@@ -402,9 +372,9 @@ static bool doubtful(struct diag *d, uint32_t component)
 {
     bool gap = false;
     for (uint32_t p = 0; p < d->nprocs; p++)
-        gap = gap || (inside(d, p, component) && (d->procs[p].gap_ns || d->procs[p].cut));
+        gap = gap || (classify_inside(d, p, component) && (d->procs[p].gap_ns || d->procs[p].cut));
     for (uint32_t p = 0; p < d->nprocs && gap; p++)
-        d->procs[p].suspect = d->procs[p].suspect || inside(d, p, component);
+        d->procs[p].suspect = d->procs[p].suspect || classify_inside(d, p, component);
     return gap;
 }
 
@@ -415,16 +385,14 @@ void classify_knot(struct classify *c, uint32_t component)
     survey(d, &k);
     if (!k.first || doubtful(d, component))
         return;
-    struct departures found;
-    const struct departures *departures = find_departures(d, component, &found) ? &found : NULL;
-    const struct diag_wait *skipped = departures ? left_by_departed(d, &k, departures) : NULL;
-    if (skipped) {
-        blame_few_absent(c, skipped, departures);
-        return;
-    }
-    skipped = lopsided(d, &k);
-    if (skipped)
-        blame_few_absent(c, skipped, NULL);
+    struct classify_suspects s;
+    classify_suspects(c, component, k.maybe, &s);
+    if (s.count > 1)
+        classify_departures(c, component, &s);
+    bool one = s.nleft || (s.alone && s.count == 1);
+    const struct diag_wait *skipped = one ? left_out(d, &k, &s) : s.alone ? NULL : lopsided(d, &k);
+    if (skipped && (s.nleft || lacks_few(d, &k, skipped)))
+        blame_few_absent(c, skipped, &s);
     else
-        tell_knot(c, &k, departures);
+        tell_knot(c, &k, &s);
 }

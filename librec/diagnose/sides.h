@@ -1,0 +1,31 @@
+/* Who differs from whom where the members of a communicator first disagree. */
+#ifndef DIAG_SIDES_H
+#define DIAG_SIDES_H
+
+#include "lanes.h"
+
+#define FIELD_KIND  1u
+#define FIELD_COUNT 2u
+#define FIELD_DTYPE 4u
+#define FIELD_REDOP 8u
+#define FIELD_ROOT  16u
+
+struct divergence {
+    const struct lanes *lanes;
+    const struct lane *usual, *unusual; /* the most common op, and the first that differs */
+    uint32_t usual_class;
+    size_t usual_count, known;
+    size_t hidden;   /* members that may be on either side: nothing tells */
+    bool tie;        /* the larger side is no majority, and nothing else decides */
+    bool by_history; /* a tie that the culprits' own past decided */
+    struct diag_departure departure;
+    enum diag_split split;
+    size_t shift;
+    unsigned fields;
+    bool equal_bytes;
+};
+
+/* Fills everything up to departure from lanes, and numbers their classes. */
+void diag_sides(struct diag *d, struct divergence *v);
+
+#endif

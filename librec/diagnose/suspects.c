@@ -1,0 +1,205 @@
+/*
+ * Which single process could be the reason of a knot? In a job without a fault nobody waits in a
+ * circle, so one that is alone at fault stands in every circle: were it not there, all the others would
+ * come free. Of a process with several waits on different streams or threads nobody knows which one
+ * keeps it from the next call, so here one that comes free is enough.
+ */
+#include "classify.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the circle ---- */
+
+size_t classify_cycle(struct classify *c, uint32_t component, uint32_t start, uint32_t *path, size_t max)
+{
+    struct diag *d = c->d;
+    size_t nodes = diag_nodes(d);
+    uint32_t *via = malloc(nodes * sizeof *via);
+    if (!via) {
+        d->oom = true;
+        return 0;
+    }
+    memset(via, 0xff, nodes * sizeof *via);
+    size_t used = 0, length = 0;
+    uint32_t closing = DIAG_NONE;
+    c->queue[used++] = start;
+    for (size_t at = 0; at < used && closing == DIAG_NONE; at++) {
+        uint32_t node = c->queue[at];
+        for (uint32_t e = d->edge_start[node]; e < d->edge_start[node + 1]; e++) {
+            uint32_t to = d->edges[e].to;
+            if (!classify_inside(d, to, component))
+                continue;
+            if (to == start) {
+                closing = e;
+                break;
+            }
+            if (via[to] == DIAG_NONE) {
+                via[to] = e;
+                c->queue[used++] = to;
+            }
+        }
+    }
+    for (uint32_t e = closing; e != DIAG_NONE && length < max; e = via[d->edges[e].from]) {
+        path[length++] = e;
+        if (d->edges[e].from == start)
+            break;
+    }
+    free(via);
+    for (size_t i = 0; i < length / 2; i++) {
+        uint32_t swap = path[i];
+        path[i] = path[length - 1 - i];
+        path[length - 1 - i] = swap;
+    }
+    return length;
+}
+
+/* ---- who alone could have caused it ---- */
+
+/* Work that is done before none is looked for: processes × edges. */
+#define WORK_MAX 50000000u
+
+/* Does it wait in more than one launch? */
+static bool has_choice(const struct diag *d, uint32_t proc)
+{
+    uint32_t first = d->edge_start[proc];
+    for (uint32_t e = first + 1; e < d->edge_start[proc + 1]; e++)
+        if (d->edges[e].op == DIAG_NONE || d->edges[first].op == DIAG_NONE ||
+            d->ops[d->edges[e].op].unit != d->ops[d->edges[first].op].unit)
+            return true;
+    return false;
+}
+
+/* Would everybody in the knot come free if this process did? need is scratch, by node. */
+static bool frees_all(struct classify *c, uint32_t component, uint32_t proc, uint32_t *need)
+{
+    const struct diag *d = c->d;
+    size_t used = 0, size = 0;
+    for (uint32_t node = 0; node < diag_nodes(d); node++) {
+        if (!classify_inside(d, node, component))
+            continue;
+        size++;
+        need[node] =
+            node < d->nprocs && has_choice(d, node) ? 1 : d->edge_start[node + 1] - d->edge_start[node];
+    }
+    need[proc] = 0;
+    c->queue[used++] = proc;
+    for (size_t at = 0; at < used; at++) {
+        uint32_t node = c->queue[at];
+        for (uint32_t r = c->reverse_start[node]; r < c->reverse_start[node + 1]; r++) {
+            uint32_t from = c->reverse_from[r];
+            if (classify_inside(d, from, component) && need[from] && !--need[from])
+                c->queue[used++] = from;
+        }
+    }
+    return used == size;
+}
+
+/* The processes of the knot, or only those on one circle where all circles are real. */
+static size_t candidates(struct classify *c, uint32_t component, uint32_t *procs)
+{
+    struct diag *d = c->d;
+    size_t count = 0;
+    bool choice = false;
+    for (uint32_t p = 0; p < d->nprocs; p++) {
+        if (!classify_inside(d, p, component))
+            continue;
+        procs[count++] = p;
+        choice = choice || has_choice(d, p);
+    }
+    uint32_t path[CLASSIFY_CYCLE_MAX];
+    size_t length = choice || !count ? 0 : classify_cycle(c, component, procs[0], path, CLASSIFY_CYCLE_MAX);
+    if (!length || length == CLASSIFY_CYCLE_MAX)
+        return count;
+    count = 0;
+    for (size_t i = 0; i < length; i++)
+        if (d->edges[path[i]].from < d->nprocs)
+            procs[count++] = d->edges[path[i]].from;
+    return count;
+}
+
+static void add_suspect(struct classify_suspects *s, uint32_t proc)
+{
+    if (s->count < CLASSIFY_SUSPECTS_MAX)
+        s->procs[s->count] = proc;
+    s->count++;
+}
+
+void classify_suspects(struct classify *c, uint32_t component, bool guessed, struct classify_suspects *s)
+{
+    struct diag *d = c->d;
+    *s = (struct classify_suspects){0};
+    uint32_t *procs = malloc((d->nprocs + 1) * sizeof *procs);
+    uint32_t *need = malloc((diag_nodes(d) + 1) * sizeof *need);
+    size_t count = procs && need && !guessed ? candidates(c, component, procs) : 0;
+    d->oom = d->oom || !procs || !need;
+    if (count * (d->nedges + diag_nodes(d)) < WORK_MAX)
+        for (size_t i = 0; i < count && !d->oom; i++)
+            if (frees_all(c, component, procs[i], need))
+                add_suspect(s, procs[i]);
+    s->alone = s->count > 0;
+    for (uint32_t p = 0; p < d->nprocs && !s->alone; p++)
+        if (classify_inside(d, p, component))
+            add_suspect(s, p);
+    if (s->count > CLASSIFY_SUSPECTS_MAX) {
+        s->alone = false;
+        s->count = 0;
+    }
+    free(procs);
+    free(need);
+}
+
+/* ---- who left its loop? ---- */
+
+/* Departures count that have to do with what the process waits in, or what others wait for from it. */
+static bool left_for(struct classify *c, uint32_t proc, uint32_t component, struct diag_departure *what,
+                     bool *kept)
+{
+    struct diag *d = c->d;
+    struct diag_habit habit;
+    *kept = false;
+    uint32_t upto = d->procs[proc].first + d->procs[proc].count;
+    for (uint32_t e = d->edge_start[proc]; e < d->edge_start[proc + 1]; e++) {
+        if (!classify_inside(d, d->edges[e].to, component))
+            continue;
+        diag_habit(d, proc, d->waits[d->edges[e].to - d->nprocs].comm, d->edges[e].op, &habit);
+        *kept = *kept || habit.kept;
+        if (habit.left) {
+            *what = habit.departure;
+            return true;
+        }
+    }
+    for (uint32_t r = c->reverse_start[proc]; r < c->reverse_start[proc + 1]; r++) {
+        uint32_t wait = c->reverse_from[r];
+        if (!classify_inside(d, wait, component))
+            continue;
+        diag_habit(d, proc, d->waits[wait - d->nprocs].comm, upto, &habit);
+        if (habit.left) {
+            *what = habit.departure;
+            return true;
+        }
+    }
+    return false;
+}
+
+void classify_departures(struct classify *c, uint32_t component, struct classify_suspects *s)
+{
+    bool all_kept = true;
+    s->nleft = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        bool kept;
+        s->left[i] = left_for(c, s->procs[i], component, &s->what[i], &kept);
+        s->nleft += s->left[i];
+        all_kept = all_kept && (s->left[i] || kept);
+    }
+    if (!all_kept || s->nleft * 2 > s->count)
+        s->nleft = 0;
+}
+
+bool classify_is_named(const struct classify_suspects *s, uint32_t proc)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (s->procs[i] == proc && (!s->nleft || s->left[i]))
+            return true;
+    return false;
+}

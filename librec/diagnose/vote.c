@@ -1,0 +1,204 @@
+/*
+ * Who is wrong at a wait that cannot end: those who came, or those who left without it? The
+ * fewer are. Whoever is blocked elsewhere says nothing about it: it may still have come.
+ */
+#include "classify.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static bool tears_down(unsigned kind)
+{
+    return kind == REC_COMM_DESTROY || kind == REC_COMM_FINALIZE;
+}
+
+static bool in_teardown(const struct rec_process *p)
+{
+    for (uint32_t i = 0; i < p->nopen; i++)
+        if (tears_down(p->open[i].kind))
+            return true;
+    return false;
+}
+
+/* Its last op on this communicator; DIAG_NONE. */
+static uint32_t last_on(const struct diag *d, uint32_t proc, const struct rec_member *member)
+{
+    const struct diag_proc *p = &d->procs[proc];
+    for (uint32_t i = p->first + p->count; member && i-- > p->first;)
+        if (d->ops[i].member == member)
+            return i;
+    return DIAG_NONE;
+}
+
+/* Did the thread that works on this communicator go on with NCCL long after the others came? */
+bool classify_went_on(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait)
+{
+    const struct diag_proc *p = &d->procs[partner->proc];
+    uint64_t limit = wait->since + p->patience_ns;
+    uint32_t last = last_on(d, partner->proc, partner->member);
+    return p->last_work_ns > limit && (last == DIAG_NONE || diag_thread_quiet(d, &d->ops[last]) > limit);
+}
+
+bool classify_gone(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait)
+{
+    const struct diag_proc *proc = &d->procs[partner->proc];
+    return partner->reason == DIAG_ABSENT &&
+           (proc->ended_well || in_teardown(proc->p) ||
+            (partner->member && tears_down(partner->member->teardown.kind)) ||
+            classify_went_on(d, partner, wait));
+}
+
+bool classify_pair_wait(const struct diag *d, const struct diag_wait *wait)
+{
+    if (wait->kind == DIAG_WAIT_P2P)
+        return true;
+    return wait->kind == DIAG_WAIT_COLL && wait->comm->nranks == 2 && d->matches[wait->match].absent == 1;
+}
+
+/* Died, or raised: no need to ask who is right. */
+static bool failed_itself(const struct diag *d, const struct diag_wait *wait,
+                          const struct diag_partner *partner)
+{
+    const struct diag_proc *proc = &d->procs[partner->proc];
+    if (wait->never == DIAG_NEVER_DEAD)
+        return proc->early_dead;
+    return wait->never == DIAG_NEVER_EXITED && proc->p->fate == REC_FATE_EXITED && !proc->ended_well;
+}
+
+enum classify_side classify_vote(const struct classify *c, const struct diag_wait *wait,
+                                 const struct diag_partner *partners, size_t count, uint32_t *gone)
+{
+    const struct diag *d = c->d;
+    *gone = 0;
+    if (wait->kind != DIAG_WAIT_COLL && wait->kind != DIAG_WAIT_P2P)
+        return CLASSIFY_ABSENT;
+    const struct diag_match *m = &d->matches[wait->match];
+    uint32_t entered = m->posted + m->assumed, idle = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (partners[i].reason != DIAG_ABSENT)
+            continue;
+        if (failed_itself(d, wait, &partners[i]))
+            return CLASSIFY_ABSENT;
+        bool waits = d->edge_start[partners[i].proc] != d->edge_start[partners[i].proc + 1];
+        if (wait->never == DIAG_NEVER_LEFT_OUT || classify_gone(d, &partners[i], wait))
+            (*gone)++;
+        else if (!waits)
+            idle++;
+    }
+    /* Who sits outside NCCL and waits for nobody is wrong whoever is right about this op. */
+    if (idle || !*gone || entered > *gone)
+        return CLASSIFY_ABSENT;
+    return entered < *gone ? CLASSIFY_FEW : CLASSIFY_TIE;
+}
+
+/* ---- ties ---- */
+
+struct sides {
+    uint32_t came, gone; /* one of each; DIAG_NONE */
+    uint32_t ncame, ngone;
+};
+
+static struct sides sides_of(const struct classify *c, const struct diag_wait *wait,
+                             const struct diag_partner *partners, size_t count)
+{
+    const struct diag *d = c->d;
+    struct sides sides = {DIAG_NONE, DIAG_NONE, 0, 0};
+    const struct diag_match *m = &d->matches[wait->match];
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        sides.came = d->ops[i].proc;
+        sides.ncame++;
+    }
+    sides.ncame += m->assumed;
+    for (size_t i = 0; i < count; i++) {
+        if (partners[i].reason != DIAG_ABSENT ||
+            (wait->never != DIAG_NEVER_LEFT_OUT && !classify_gone(d, &partners[i], wait)))
+            continue;
+        sides.gone = partners[i].proc;
+        sides.ngone++;
+    }
+    return sides;
+}
+
+/* The finding whose culprit this process is, + 1; 0 = it is none. */
+static uint32_t culprit_of(const struct classify *c, uint32_t proc)
+{
+    uint32_t finding = proc == DIAG_NONE ? 0 : c->blamed[proc];
+    bool culprit = finding && classify_is_culprit(&c->d->findings[finding - 1], c->d->procs[proc].p->rank);
+    return culprit ? finding : 0;
+}
+
+/* Has one of the two left its own loop on this communicator, and the other not? 1: who came, -1: who left. */
+static int by_history(struct diag *d, const struct diag_wait *wait, struct sides sides,
+                      struct diag_departure *departure)
+{
+    struct diag_habit came, gone;
+    if (sides.ncame != 1 || sides.ngone != 1 || d->procs[sides.came].gap_ns || d->procs[sides.gone].gap_ns)
+        return 0;
+    diag_habit(d, sides.came, wait->comm, d->matches[wait->match].first_op, &came);
+    diag_habit(d, sides.gone, wait->comm, d->procs[sides.gone].first + d->procs[sides.gone].count, &gone);
+    *departure = came.left ? came.departure : gone.departure;
+    return came.left && !gone.left ? 1 : gone.left && came.kept && !came.left ? -1 : 0;
+}
+
+/* Decided by what else was found: who is wrong elsewhere is wrong here. */
+static bool attach(struct classify *c, const struct diag_wait *wait, struct sides sides)
+{
+    uint32_t finding = culprit_of(c, sides.gone);
+    finding = finding ? finding : culprit_of(c, sides.came);
+    if (finding)
+        classify_more_victims(c, wait, finding - 1);
+    return finding != 0;
+}
+
+static void decide_tie(struct classify *c, const struct diag_wait *wait, const uint32_t *tally)
+{
+    struct diag *d = c->d;
+    struct diag_partner *partners;
+    size_t count = diag_partners(d, wait, &partners);
+    struct sides sides = sides_of(c, wait, partners, count);
+    struct diag_departure departure;
+    if (d->oom || sides.came == DIAG_NONE || sides.gone == DIAG_NONE || attach(c, wait, sides)) {
+        free(partners);
+        return;
+    }
+    int history = by_history(d, wait, sides, &departure);
+    if (history > 0)
+        classify_one_too_many(c, wait, sides.came, sides.gone, &departure);
+    else if (history < 0 || tally[sides.gone] > tally[sides.came])
+        classify_partners(c, wait, partners, count, CLASSIFY_DECIDED);
+    else if (tally[sides.came] > tally[sides.gone])
+        classify_few(c, wait, sides.ngone);
+    else
+        classify_partners(c, wait, partners, count,
+                          classify_pair_wait(d, wait) ? CLASSIFY_PAIR : CLASSIFY_EVEN);
+    free(partners);
+}
+
+/* How many ties a process alone would explain. */
+static void count_ties(struct classify *c, uint32_t *tally)
+{
+    for (size_t i = 0; i < c->nties && !c->d->oom; i++) {
+        struct diag_partner *partners;
+        const struct diag_wait *wait = &c->d->waits[c->ties[i]];
+        size_t count = diag_partners(c->d, wait, &partners);
+        struct sides sides = sides_of(c, wait, partners, count);
+        if (sides.ncame == 1 && sides.came != DIAG_NONE)
+            tally[sides.came]++;
+        if (sides.ngone == 1)
+            tally[sides.gone]++;
+        free(partners);
+    }
+}
+
+void classify_ties(struct classify *c)
+{
+    uint32_t *tally = calloc(c->d->nprocs + 1, sizeof *tally);
+    if (!tally) {
+        c->d->oom = true;
+        return;
+    }
+    count_ties(c, tally);
+    for (size_t i = 0; i < c->nties && !c->d->oom; i++)
+        decide_tie(c, &c->d->waits[c->ties[i]], tally);
+    free(tally);
+}

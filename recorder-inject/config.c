@@ -1,11 +1,14 @@
 #include "callsite/callsite.h"
 #include "inject.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct options options;
@@ -85,6 +88,25 @@ static void read_directory(const char *name, const char *fallback, char *out, si
  * With CUDA_DEVICE_MAX_CONNECTIONS=1 all streams share one queue to the device, and a memory write
  * in front of one stream's kernel may hold back another's: then only who asks for marks gets them.
  */
+static bool is_this_library(const char *path)
+{
+    Dl_info info;
+    struct stat here, there;
+    return dladdr(&options, &info) && info.dli_fname && stat(info.dli_fname, &here) == 0 &&
+           stat(path, &there) == 0 && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+/* FREC_GPU=plugin, or NCCL was told to load us. */
+bool config_wants_plugin(void)
+{
+    const char *mode = getenv("FREC_GPU"), *plugin = getenv("NCCL_PROFILER_PLUGIN");
+    if (read_flag("FREC_DISABLE"))
+        return false;
+    if (mode && *mode && strcmp(mode, "auto") != 0)
+        return strcmp(mode, "plugin") == 0;
+    return plugin && strchr(plugin, '/') && is_this_library(plugin);
+}
+
 static enum gpu_mode read_gpu_mode(void)
 {
     const char *text = getenv("FREC_GPU"), *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
@@ -92,8 +114,8 @@ static enum gpu_mode read_gpu_mode(void)
         return GPU_OFF;
     if (text && strcmp(text, "marks") == 0)
         return GPU_MARKS;
-    if (text && *text && strcmp(text, "auto") != 0)
-        verbose("FREC_GPU=%s: not marks, off or auto; using auto", text);
+    if (text && *text && strcmp(text, "auto") != 0 && strcmp(text, "plugin") != 0)
+        verbose("FREC_GPU=%s: not marks, plugin, off or auto; using auto", text);
     return connections && strcmp(connections, "1") == 0 ? GPU_CAPTURE : GPU_MARKS;
 }
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "graphs.h"
+#include "plugin.h"
 
 /* libc's dlsym, or that of another interposer behind us. */
 real_dlsym_fn *real_dlsym_address(void)
@@ -72,5 +73,7 @@ PUBLIC void *dlsym(void *restrict handle, const char *restrict name)
         void *found = real_dlsym(handle, name);
         return found ? graphs_wrap(name, found) : NULL;
     }
+    if (unlikely(nccl && handle != RTLD_NEXT && handle != RTLD_DEFAULT && plugin_is_table(name)))
+        return plugin_table(handle, name);
     return real_dlsym_address()(handle, name);
 }

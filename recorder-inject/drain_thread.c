@@ -7,6 +7,7 @@
  * them, then woken) and answered (set by it, then woken).
  */
 #include "inject.h"
+#include "launches.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -350,6 +351,7 @@ void drain_start(void)
     self.drain = rec_drain_init((char *)self.memory + writer_bytes, &recorder.live);
     self.stacks = (struct stacks *)((char *)self.memory + writer_bytes + drain_bytes);
     rec_drain_resolver(self.drain, locate, NULL);
+    rec_drain_times(self.drain, launch_take_time);
     self.running = start_thread();
     if (!self.running)
         verbose("no thread for draining: the trace is written at exit only");

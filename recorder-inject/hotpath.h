@@ -132,8 +132,8 @@ static inline void stream_op_open(struct thread *thread, struct call *call, unsi
 
 static inline void stream_op_close(struct thread *thread, struct call *call, unsigned result)
 {
-    if (call->mark.number != 0)
-        marks_end(&call->mark, call->comm, result);
+    if (call->mark.number != 0 && unlikely(!marks_end(&call->mark, call->comm, result)))
+        call->tail &= ~(UINT64_C(0xffff) << 48); /* the launch: nobody will tell of it */
     op_close(thread, call, result);
 }
 

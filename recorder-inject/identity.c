@@ -12,7 +12,7 @@
 
 /* ---- our own ------------------------------------------------------------------------- */
 
-enum { HOW_INIT = 1, HOW_INIT_ALL, HOW_SPLIT, HOW_SHRINK, HOW_GROW };
+enum { HOW_INIT = 1, HOW_INIT_ALL, HOW_SPLIT, HOW_SHRINK, HOW_GROW, HOW_TOLD };
 
 static uint64_t absorb(uint64_t hash, uint64_t word)
 {
@@ -95,6 +95,16 @@ uint64_t identity_shrink(uint64_t parent, uint32_t ordinal, const int *excluded,
 uint64_t identity_grow(uint64_t magic, uint32_t nranks)
 {
     return magic ? finish(absorb(absorb(HOW_GROW, magic), nranks)) : 0;
+}
+
+/* NCCL's hash repeats: with NCCL_COMM_ID, and for shrinks of one parent. */
+uint64_t identity_told(uint64_t nccl_hash, uint32_t nranks, uint32_t rank)
+{
+    uint64_t hash = absorb(absorb(HOW_TOLD, nccl_hash), nranks);
+    slow_lock();
+    uint32_t ordinal = count_use(finish(absorb(hash, rank)));
+    slow_unlock();
+    return finish(absorb(hash, ordinal));
 }
 
 void identity_forget(void)

@@ -36,7 +36,7 @@ enum gpu_mode {
 
 struct options {
     bool disable, verbose;
-    enum gpu_mode gpu;
+    enum gpu_mode gpu;                  /* of communicators of which NCCL does not tell (plugin.h) */
     bool slots_chosen;                  /* slots are the user's choice */
     char dir[REC_LIVE_PATH_BYTES];      /* absolute */
     char live_dir[REC_LIVE_PATH_BYTES]; /* absolute */
@@ -48,6 +48,7 @@ extern struct options options;
 
 void config_note_cwd(void); /* at load: relative directories mean the directory the program started in */
 void config_read(void);
+bool config_wants_plugin(void); /* are we to be NCCL's profiler plugin? Before config_read too */
 /* To stderr, only with FREC_VERBOSE. Not for hot paths or signal handlers. */
 void verbose(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -176,6 +177,8 @@ struct thread {
     union rec_live_slot *slots;
     uint32_t callsite; /* of the call being made; 0 = none */
     uint16_t launch;   /* low bits of its launch's number; 0 = no marks */
+    bool by_plugin;    /* in a group of which only NCCL tells (plugin_record.h) */
+    uint64_t told;     /* launch of which NCCL tells (launches.h); 0 = none */
     uint64_t ordinal;
     uint32_t group_depth, group, groups, group_ops;
     uint32_t group_created; /* communicators whose creation ends with this group */
@@ -219,6 +222,7 @@ struct comm_private {
     uint64_t magic;  /* NCCL's own: what a later grow is derived from; 0 = unknown */
     uint8_t copy;    /* of libnccl */
     bool nonblocking;
+    _Atomic bool told; /* NCCL tells of its launches (plugin.h) */
 };
 extern struct comm_private comm_private[REC_LIVE_DEFAULT_COMMS];
 
@@ -297,6 +301,7 @@ uint64_t identity_init_all(uint64_t process, uint32_t ordinal, const int *device
 uint64_t identity_split(uint64_t parent, uint32_t ordinal, int32_t color);
 uint64_t identity_shrink(uint64_t parent, uint32_t ordinal, const int *excluded, int count);
 uint64_t identity_grow(uint64_t magic, uint32_t nranks);
+uint64_t identity_told(uint64_t nccl_hash, uint32_t nranks, uint32_t rank); /* of NCCL's own hash alone */
 /* NCCL's own commHash, by NCCL version; 0 = not known. */
 uint64_t nccl_hash_init(int version, const void *unique_id);
 uint64_t nccl_hash_split(int version, uint64_t parent, int ordinal, int color);

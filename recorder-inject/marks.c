@@ -6,6 +6,8 @@
 
 #include "cuda.h"
 #include "inject.h"
+#include "launches.h"
+#include "plugin.h"
 
 #define GROUP_STREAMS 32 /* further streams of a group get no marks */
 #define COMMS         4  /* that one launch may wait for; ops of further ones get no number */
@@ -52,6 +54,13 @@ static bool leave_pending(uint16_t index, uint32_t to)
     return left;
 }
 
+/* The launch came to nothing, or nobody waits for it any more. */
+static void give_back(const struct mark *mark)
+{
+    if (mark->told != 0)
+        launch_close(mark->told);
+}
+
 static bool take(uint16_t index, uint32_t self)
 {
     uint32_t have = NOBODY;
@@ -63,6 +72,8 @@ static bool take(uint16_t index, uint32_t self)
         return false;
     slow_lock();
     bool left = leave_pending(index, self);
+    if (left)
+        give_back(&pending[index].mark);
     slow_unlock();
     return left;
 }
@@ -163,6 +174,8 @@ static bool ready(const struct cuda_driver *cuda)
 void marks_prepare(void)
 {
     KEEP_ERRNO;
+    if (plugin_in_use())
+        return;
     cuda_look_for_driver();
     const struct cuda_driver *cuda = cuda_driver();
     if (cuda)
@@ -267,12 +280,17 @@ static void put(const struct mark *mark, size_t word)
 
 static void put_start(const struct mark *mark)
 {
-    put(mark, offsetof(struct rec_live_mark, start));
+    if (mark->told == 0)
+        put(mark, offsetof(struct rec_live_mark, start));
 }
 
-static void put_end(const struct mark *mark)
+/* False: NCCL would have told when it ends, and will not. */
+static bool put_end(const struct mark *mark)
 {
+    if (mark->told != 0)
+        return launch_close(mark->told);
     put(mark, offsetof(struct rec_live_mark, end));
+    return true;
 }
 
 enum mark_stream marks_ask(void *stream)
@@ -310,10 +328,26 @@ static bool too_far_ahead(uint16_t index)
     return launched - atomic_load_explicit(&mark->end, memory_order_relaxed) >= MAX_AHEAD;
 }
 
+static bool claim_told(struct thread *thread, struct mark *mark, uint16_t index, void *stream)
+{
+    *mark = (struct mark){.index = index};
+    if (index >= REC_LIVE_DEFAULT_STREAMS || !is_own_stream(thread, index, stream) ||
+        !take(index, thread->index + 1))
+        return false;
+    uint64_t number = next_number(index);
+    mark->told = launch_open(index, number);
+    if (mark->told == 0) {
+        release(index);
+        return false;
+    }
+    mark->number = number;
+    return true;
+}
+
 static bool claim(struct thread *thread, struct mark *mark, uint16_t index, void *stream)
 {
     const struct cuda_driver *cuda = cuda_driver();
-    mark->number = 0;
+    mark->number = mark->told = 0;
     if (index >= REC_LIVE_DEFAULT_STREAMS || !cuda || !ready(cuda))
         return false;
     mark->context = context_of(cuda, stream, index);
@@ -337,40 +371,68 @@ static struct group_marks {
     struct pending launches[GROUP_STREAMS];
 } groups[REC_LIVE_DEFAULT_THREADS];
 
-static bool add_comm(struct pending *launch, uint16_t comm)
+static bool concerns(const struct pending *launch, uint16_t comm)
 {
     for (uint32_t i = 0; i < launch->ncomms; i++)
         if (launch->comms[i] == comm)
             return true;
+    return false;
+}
+
+static bool add_comm(struct pending *launch, uint16_t comm)
+{
+    if (concerns(launch, comm))
+        return true;
     if (launch->ncomms == COMMS)
         return false;
     launch->comms[launch->ncomms++] = comm;
     return true;
 }
 
-static uint64_t claim_in_group(struct thread *thread, uint16_t index, void *stream, uint16_t comm)
+static const struct mark *claim_in_group(struct thread *thread, uint16_t index, void *stream, uint16_t comm,
+                                         bool told)
 {
     struct group_marks *group = &groups[thread->index];
-    for (uint32_t i = 0; i < group->count; i++)
-        if (group->launches[i].mark.index == index)
-            return add_comm(&group->launches[i], comm) ? group->launches[i].mark.number : 0;
+    for (uint32_t i = 0; i < group->count; i++) {
+        struct pending *launch = &group->launches[i];
+        if (launch->mark.index == index)
+            return (launch->mark.told != 0) == told && add_comm(launch, comm) ? &launch->mark : NULL;
+    }
     struct pending *launch = &group->launches[group->count];
-    if (group->count == GROUP_STREAMS || !claim(thread, &launch->mark, index, stream))
-        return 0;
+    if (group->count == GROUP_STREAMS || !(told ? claim_told : claim)(thread, &launch->mark, index, stream))
+        return NULL;
     group->count++;
     launch->ncomms = 0;
     add_comm(launch, comm);
-    return launch->mark.number;
+    return &launch->mark;
 }
 
 void marks_claim(struct thread *thread, struct mark *mark, uint16_t index, void *stream, uint16_t comm)
 {
     KEEP_ERRNO;
+    bool told = plugin_tells(comm);
+    const struct mark *claimed = NULL;
     mark->number = 0;
+    thread->told = 0;
     if (thread->group_depth != 0)
-        thread->launch = (uint16_t)claim_in_group(thread, index, stream, comm);
-    else if (claim(thread, mark, index, stream))
-        thread->launch = (uint16_t)mark->number;
+        claimed = claim_in_group(thread, index, stream, comm, told);
+    else if ((told ? claim_told : claim)(thread, mark, index, stream))
+        claimed = mark;
+    if (claimed) {
+        thread->launch = (uint16_t)claimed->number;
+        thread->told = claimed->told;
+    }
+}
+
+uint64_t marks_told(const struct thread *thread, uint16_t comm)
+{
+    const struct group_marks *group = &groups[thread->index];
+    if (thread->group_depth == 0)
+        return thread->told;
+    for (uint32_t i = 0; i < group->count; i++)
+        if (concerns(&group->launches[i], comm))
+            return group->launches[i].mark.told;
+    return 0;
 }
 
 static void wait_for_async(const struct pending *launch)
@@ -383,15 +445,19 @@ static void wait_for_async(const struct pending *launch)
     slow_unlock();
 }
 
-static void finish(const struct pending *launch, unsigned result)
+static bool finish(const struct pending *launch, unsigned result)
 {
+    bool marked = true;
     if (result == RESULT_IN_PROGRESS) {
         wait_for_async(launch);
-        return;
+        return true;
     }
     if (result == RESULT_SUCCESS)
-        put_end(&launch->mark);
+        marked = put_end(&launch->mark);
+    else
+        give_back(&launch->mark);
     release(launch->mark.index);
+    return marked;
 }
 
 void marks_start(const struct mark *mark)
@@ -400,18 +466,20 @@ void marks_start(const struct mark *mark)
     put_start(mark);
 }
 
-void marks_end(const struct mark *mark, uint16_t comm, unsigned result)
+bool marks_end(const struct mark *mark, uint16_t comm, unsigned result)
 {
     KEEP_ERRNO;
     const struct pending launch = {.mark = *mark, .comms = {comm}, .ncomms = 1};
-    finish(&launch, result);
+    return finish(&launch, result);
 }
 
 void marks_group_begin(struct thread *thread)
 {
     struct group_marks *group = &groups[thread->index];
-    for (uint32_t i = 0; i < group->count; i++)
+    for (uint32_t i = 0; i < group->count; i++) {
+        give_back(&group->launches[i].mark);
         release(group->launches[i].mark.index);
+    }
     group->count = 0;
 }
 
@@ -427,8 +495,11 @@ void marks_group_end(struct thread *thread, unsigned result)
 {
     struct group_marks *group = &groups[thread->index];
     KEEP_ERRNO;
-    for (uint32_t i = 0; i < group->count; i++)
-        finish(&group->launches[i], result);
+    for (uint32_t i = 0; i < group->count; i++) {
+        const struct mark *mark = &group->launches[i].mark;
+        if (!finish(&group->launches[i], result))
+            launch_unmarked(mark->index, mark->number);
+    }
     group->count = 0;
 }
 
@@ -465,8 +536,10 @@ void marks_async(uint16_t comm, unsigned error)
         return;
     struct mark mark;
     for (uint32_t at = 0; next_settled(comm, self_thread.index + 1, &at, &mark);) {
-        if (error == RESULT_SUCCESS)
-            put_end(&mark);
+        if (error != RESULT_SUCCESS)
+            give_back(&mark);
+        else if (!put_end(&mark))
+            launch_unmarked(mark.index, mark.number);
         release(mark.index);
     }
 }

@@ -25,6 +25,7 @@ struct thread;
 /* One launch on one stream. */
 struct mark {
     uint64_t number; /* 0 = no marks */
+    uint64_t told;   /* NCCL tells when it runs (launches.h): no marks are put. 0 = the GPU does */
     uint64_t address;
     void *stream;
     void *context;
@@ -48,11 +49,15 @@ void marks_prepare(void);
 /*
  * The launch's number, or 0. A single op: fills *mark, which goes to marks_start before and to
  * marks_end after NCCL's call. In a group *mark stays empty, and the group's calls below do it for
- * all its streams.
+ * all its streams. thread->told is the launch's name where NCCL tells of the communicator's launches.
+ * marks_end is false where it turns out that nobody will tell of this one.
  */
 void marks_claim(struct thread *thread, struct mark *mark, uint16_t index, void *stream, uint16_t comm);
 void marks_start(const struct mark *mark);
-void marks_end(const struct mark *mark, uint16_t comm, unsigned result);
+bool marks_end(const struct mark *mark, uint16_t comm, unsigned result);
+/* The launch of which NCCL tells that the thread's open call, or group, makes on this communicator; 0 = none.
+ */
+uint64_t marks_told(const struct thread *thread, uint16_t comm);
 
 void marks_group_begin(struct thread *thread);
 void marks_group_start(struct thread *thread); /* before the outermost ncclGroupEnd */

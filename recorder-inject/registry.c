@@ -4,6 +4,7 @@
  * sets destroyed entries free; only then are they used again.
  */
 #include "inject.h"
+#include "plugin.h"
 
 #include <errno.h>
 #include <string.h>
@@ -173,6 +174,7 @@ uint16_t comm_create(const struct comm_start *start)
         private->magic = start->magic;
         private->copy = (uint8_t)start->copy;
         private->nonblocking = start->nonblocking;
+        atomic_store_explicit(&private->told, false, memory_order_relaxed);
         atomic_store_explicit(&private->children, 0, memory_order_relaxed);
         atomic_store_explicit(&private->shrinks, 0, memory_order_relaxed);
         fill_entry(entry_of(index), start);
@@ -224,6 +226,7 @@ void comm_ready(uint16_t index, void *handle)
     change_end(comm);
     hash_add(handle, index);
     slow_unlock();
+    plugin_adopt(index);
 }
 
 void comm_known(uint16_t index, void *handle)
@@ -235,6 +238,7 @@ void comm_known(uint16_t index, void *handle)
     change_end(comm);
     hash_add(handle, index);
     slow_unlock();
+    plugin_adopt(index);
 }
 
 void comm_failed(uint16_t index)

@@ -2,6 +2,7 @@
 #include "graphs.h"
 #include "inject.h"
 #include "marks.h"
+#include "plugin.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -106,6 +107,7 @@ void recorder_forget(void)
     tables_forget();
     identity_forget();
     marks_forget();
+    plugin_forget();
     graphs_forget();
     munmap(recorder.live.header, recorder.live.bytes);
     memset(&recorder.live, 0, sizeof(recorder.live));

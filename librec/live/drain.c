@@ -35,6 +35,14 @@ struct pending {
     uint32_t done;
 };
 
+/* Of one stream. */
+struct gpu_seen {
+    struct rec_gpu given;    /* to the writer, last */
+    bool again;              /* and that may be lost */
+    bool timed;              /* exact times come */
+    uint64_t started, ended; /* shown by the marks in the last step */
+};
+
 struct rec_drain {
     struct rec_live live;
     struct rec_clock clock;
@@ -46,8 +54,9 @@ struct rec_drain {
     struct comm_seen *comms;
     struct thread_seen *threads;
     uint8_t *redops, *streams;
-    struct rec_gpu *gpu; /* per stream: given to the writer last */
-    uint32_t *given;     /* per chunk: slots handed to the writer; drained follows when they are safe */
+    struct gpu_seen *gpu;
+    rec_drain_take_time *take_time;
+    uint32_t *given; /* per chunk: slots handed to the writer; drained follows when they are safe */
     struct pending *pending;
     uint32_t npending;
     uint64_t horizon; /* chunks claimed later wait for the next step */
@@ -68,7 +77,7 @@ size_t rec_drain_bytes(const struct rec_live *live)
     const struct rec_live_header *header = live->header;
     return align64(sizeof(struct rec_drain)) + align64(sizeof(struct comm_seen) * header->comm_count) +
            align64(sizeof(struct thread_seen) * header->thread_count) + align64(header->redop_count) +
-           align64(header->stream_count) + align64(sizeof(struct rec_gpu) * header->stream_count) +
+           align64(header->stream_count) + align64(sizeof(struct gpu_seen) * header->stream_count) +
            align64(sizeof(uint32_t) * header->chunk_count) +
            align64(sizeof(struct pending) * header->chunk_count) +
            align64(sizeof(struct rec_op) * header->thread_count);
@@ -104,6 +113,11 @@ void rec_drain_resolver(struct rec_drain *drain, rec_drain_resolve *resolve, voi
 {
     drain->resolve = resolve;
     drain->resolve_context = context;
+}
+
+void rec_drain_times(struct rec_drain *drain, rec_drain_take_time *take)
+{
+    drain->take_time = take;
 }
 
 /* ---- what this step may free: decided before anything is read ------------------------- */
@@ -407,21 +421,63 @@ static void write_frontiers(struct rec_drain *drain, struct rec_writer *writer, 
     }
 }
 
-/* How far the GPU has come: exact to this step's time, for nobody else looks at the marks. */
-static void write_gpu(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns)
+static void give_gpu(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns,
+                     const struct rec_gpu *gpu)
+{
+    struct gpu_seen *seen = &drain->gpu[gpu->stream];
+    if (!seen->again && gpu->started == seen->given.started && gpu->ended == seen->given.ended &&
+        gpu->dropped == seen->given.dropped && gpu->error == seen->given.error)
+        return;
+    rec_writer_gpu(writer, time_ns, gpu);
+    seen->given = *gpu;
+    seen->again = false;
+}
+
+static void write_gpu_times(struct rec_drain *drain, struct rec_writer *writer)
+{
+    struct rec_drain_time time;
+    while (drain->take_time && drain->take_time(&time)) {
+        if (time.stream >= drain->live.header->stream_count || !drain->streams[time.stream])
+            continue;
+        struct gpu_seen *seen = &drain->gpu[time.stream];
+        struct rec_gpu now = seen->given;
+        now.stream = time.stream;
+        seen->timed = true;
+        if (time.ended && time.launch > now.ended)
+            now.ended = time.launch;
+        if (time.launch > now.started)
+            now.started = time.launch;
+        give_gpu(drain, writer, time.time_ns, &now);
+    }
+}
+
+/*
+ * How far the GPU has come: exact to this step's time, for nobody else looks at the marks. Where exact
+ * times come, they are given a step's time to do so.
+ */
+static void write_gpu(struct rec_drain *drain, struct rec_writer *writer, uint64_t time_ns, bool final)
 {
     if (atomic_load_explicit(&drain->live.header->gpu, memory_order_acquire) == REC_LIVE_GPU_NONE)
         return;
+    write_gpu_times(drain, writer);
     for (uint32_t i = 0; i < drain->live.header->stream_count; i++) {
-        struct rec_gpu *seen = &drain->gpu[i], now;
+        struct gpu_seen *seen = &drain->gpu[i];
+        struct rec_gpu now;
         if (!drain->streams[i])
             continue;
         rec_live_gpu(&drain->live, i, &now);
-        if (now.started == seen->started && now.ended == seen->ended && now.dropped == seen->dropped &&
-            now.error == seen->error)
-            continue;
-        rec_writer_gpu(writer, time_ns, &now);
-        *seen = now;
+        uint64_t started = now.started, ended = now.ended;
+        if (seen->timed && !final) {
+            now.started = seen->started;
+            now.ended = seen->ended;
+        }
+        if (now.started < seen->given.started)
+            now.started = seen->given.started;
+        if (now.ended < seen->given.ended)
+            now.ended = seen->given.ended;
+        seen->started = started;
+        seen->ended = ended;
+        give_gpu(drain, writer, time_ns, &now);
     }
 }
 
@@ -566,7 +622,7 @@ static void forget(struct rec_drain *drain)
     for (uint32_t i = 0; i < drain->live.header->comm_count; i++)
         drain->comms[i].next_seq = UINT64_MAX;
     for (uint32_t i = 0; i < drain->live.header->stream_count; i++)
-        drain->gpu[i].ended = UINT64_MAX;
+        drain->gpu[i].again = true;
 }
 
 /* For a file that stays as it is: how much of the trace only the region has, or nobody. */
@@ -602,7 +658,7 @@ enum rec_code rec_drain_step(struct rec_drain *drain, struct rec_writer *writer,
             result->ops += write_chunk(drain, writer, time_ns, &drain->pending[i]);
         write_opens(drain, writer, time_ns, final);
         write_frontiers(drain, writer, time_ns);
-        write_gpu(drain, writer, time_ns);
+        write_gpu(drain, writer, time_ns, final);
         write_forgotten(drain, writer, time_ns);
         write_unslotted(drain, writer, time_ns);
         if (heartbeat)

@@ -40,6 +40,19 @@ struct rec_drain *rec_drain_init(void *memory, const struct rec_live *live);
 typedef bool rec_drain_resolve(void *context, uint64_t address, struct rec_source_frame *frame);
 void rec_drain_resolver(struct rec_drain *drain, rec_drain_resolve *resolve, void *context);
 
+/*
+ * Takes the next launch whose exact time is known: it began, or was over, on the stream with this index of the
+ * table. False: no more for now. Of launches that it never names, and of all streams without such a
+ * function, the time is that of the step that found the marks changed.
+ */
+struct rec_drain_time {
+    uint32_t stream;
+    bool ended;
+    uint64_t launch, time_ns;
+};
+typedef bool rec_drain_take_time(struct rec_drain_time *time);
+void rec_drain_times(struct rec_drain *drain, rec_drain_take_time *take);
+
 struct rec_drain_result {
     uint64_t ops;         /* handed to the writer in this step */
     uint64_t given_up;    /* ops that left the ring without reaching the file */

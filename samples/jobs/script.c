@@ -206,8 +206,9 @@ static void run_init(struct script_context *context, const struct script_node *n
         count = place_in_list(node, script_option(node, "ranks"), &place, &first);
     if (place < 0)
         script_wrong(node, "this rank is not in", script_option(node, "ranks"));
+    const char *id_name = script_option(node, "id");
     char key[64];
-    snprintf(key, sizeof key, "%s.%u", entry->name, entry->made++);
+    snprintf(key, sizeof key, "%s.%u", id_name ? id_name : entry->name, entry->made++);
     ncclUniqueId id = job_unique_id(key, script_option_value(context, node, "creator", first) == job.rank);
     ncclConfig_t config = config_of(context, node);
     int nranks = (int)script_option_value(context, node, "nranks", count);
@@ -370,6 +371,18 @@ static void run_group(struct script_context *context, const struct script_node *
     script_check(node, ncclGroupEnd());
 }
 
+static void run_groupstart(struct script_context *context, const struct script_node *node)
+{
+    (void)context;
+    script_check(node, ncclGroupStart());
+}
+
+static void run_groupend(struct script_context *context, const struct script_node *node)
+{
+    (void)context;
+    script_check(node, ncclGroupEnd());
+}
+
 static void run_sync(struct script_context *context, const struct script_node *node)
 {
     CUDA(cudaStreamSynchronize(script_stream_of(context, node)->stream));
@@ -385,7 +398,7 @@ static void run_watch(struct script_context *context, const struct script_node *
         script_check(node, ncclCommGetAsyncError(comm, &error));
         if (error != ncclSuccess && error != ncclInProgress)
             return;
-        if (cudaStreamQuery(stream) == cudaSuccess)
+        if (error != ncclInProgress && cudaStreamQuery(stream) == cudaSuccess)
             return;
         job_sleep_us(1000);
     }
@@ -476,6 +489,12 @@ static void run_sleep(struct script_context *context, const struct script_node *
     data_loader_wait((uint64_t)script_argument(context, node, 0) * 1000);
 }
 
+static void run_device(struct script_context *context, const struct script_node *node)
+{
+    context->device = (int)script_argument(context, node, 0);
+    CUDA(cudaSetDevice(context->device));
+}
+
 static void run_kill(struct script_context *context, const struct script_node *node)
 {
     int number = (int)script_argument(context, node, 0);
@@ -528,6 +547,8 @@ static const struct script_command commands[] = {
     {"signal", 2, 2, false, script_signal},
     {"waitsignal", 2, 3, false, script_wait_signal},
     {"group", 0, 0, true, run_group},
+    {"groupstart", 0, 0, false, run_groupstart},
+    {"groupend", 0, 0, false, run_groupend},
     {"sync", 0, 0, false, run_sync},
     {"watch", 2, 2, false, run_watch},
     {"capture", 1, 1, true, run_capture},
@@ -537,6 +558,7 @@ static const struct script_command commands[] = {
     {"join", 0, 0, false, run_join},
     {"meet", 1, 1, false, run_meet},
     {"sleep", 1, 1, false, run_sleep},
+    {"device", 1, 1, false, run_device},
     {"kill", 1, 1, false, run_kill},
     {"crash", 0, 0, false, run_crash},
     {"exit", 1, 1, false, run_exit},

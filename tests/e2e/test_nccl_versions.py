@@ -22,8 +22,8 @@ def run(recording, program, *arguments):
     return calls
 
 
-@pytest.mark.parametrize("version, library", [(21801, "nccl-2.18/libnccl.so.2"), (22809, "libnccl.so.2"),
-                                              (23203, "nccl-2.32/libnccl.so.2")])
+@pytest.mark.parametrize("version, library", [(21801, "nccl-2.18/libnccl.so.2"), (22703, "nccl-2.27/libnccl.so.2"),
+                                              (22809, "libnccl.so.2"), (23203, "nccl-2.32/libnccl.so.2")])
 def test_names(version, library):
     """A program that looks functions up finds those of its NCCL under the recorder too, and no others."""
     with harness.Recording() as recording:

@@ -2,6 +2,7 @@
 
 #include "comm.h"
 #include "profiler_abi.h"
+#include "reduce.h"
 #include "version.h"
 
 #include <dlfcn.h>
@@ -185,8 +186,12 @@ static const char *func_of(enum lab_kind kind)
 static const char *datatype_of(ncclDataType_t type)
 {
     static const char *const names[] = {
-        "ncclInt8",    "ncclUint8",   "ncclInt32",   "ncclUint32",   "ncclInt64",      "ncclUint64",
-        "ncclFloat16", "ncclFloat32", "ncclFloat64", "ncclBfloat16", "ncclFloat8e4m3", "ncclFloat8e5m2",
+        "ncclInt8",       "Unknown" /* ncclUint8 */,
+        "ncclInt32",      "ncclUint32",
+        "ncclInt64",      "ncclUint64",
+        "ncclFloat16",    "ncclFloat32",
+        "ncclFloat64",    "ncclBfloat16",
+        "ncclFloat8e4m3", "ncclFloat8e5m2",
     };
     return names[type];
 }
@@ -194,6 +199,12 @@ static const char *datatype_of(ncclDataType_t type)
 static bool is_collective(const struct lab_op *op)
 {
     return op->kind < LAB_ALL_TO_ALL;
+}
+
+/* One rank alone copies, and tells of messages only. */
+static bool is_copy(const struct ncclComm *c, const struct lab_op *op)
+{
+    return c->nranks == 1 && op->kind < LAB_SEND;
 }
 
 static bool is_one_sided(const struct lab_op *op)
@@ -228,33 +239,62 @@ static void start_group(struct ncclComm *c, bool captured, int depth)
     record(c->profiler, group.handle, STATE_GROUP_START_API_STOP, NULL);
 }
 
+static void *start_coll_api(struct ncclComm *c, const struct lab_op *op, void *stream, bool captured)
+{
+    struct event event = {.type = EVENT_COLL_API, .parent = group.handle};
+    event.descr.coll_api.func = func_of(op->kind);
+    event.descr.coll_api.count = op->count;
+    event.descr.coll_api.datatype = datatype_of(op->datatype);
+    event.descr.coll_api.root = op->peer;
+    event.descr.coll_api.stream = stream;
+    event.descr.coll_api.captured = captured;
+    return start(c->profiler, &event);
+}
+
+static void *start_p2p_api(struct ncclComm *c, const struct lab_op *op, enum lab_kind kind, void *stream,
+                           bool captured)
+{
+    struct event event = {.type = EVENT_P2P_API, .parent = group.handle};
+    event.descr.p2p_api.func = func_of(kind);
+    event.descr.p2p_api.count = op->count;
+    event.descr.p2p_api.datatype = datatype_of(op->datatype);
+    event.descr.p2p_api.stream = stream;
+    event.descr.p2p_api.captured = captured;
+    return start(c->profiler, &event);
+}
+
+/* An AlltoAll, Gather or Scatter is told as the messages that it is made of; the last one's handle is left
+ * for all of them. */
+static void *start_messages(struct ncclComm *c, const struct lab_op *op, void *stream, bool captured)
+{
+    bool is_root = c->rank == op->peer, all = op->kind == LAB_ALL_TO_ALL;
+    int sends = all || (op->kind == LAB_SCATTER && is_root) ? c->nranks : op->kind == LAB_GATHER;
+    int recvs = all || (op->kind == LAB_GATHER && is_root) ? c->nranks : op->kind == LAB_SCATTER;
+    void *handle = NULL;
+    for (int i = 0; i < sends + recvs; i++) {
+        if (i > 0)
+            stop(c->profiler, handle);
+        handle = start_p2p_api(c, op, i < sends ? LAB_SEND : LAB_RECV, stream, captured);
+    }
+    return handle;
+}
+
 void lab_profiler_call_starts(struct ncclComm *c, struct lab_op *op, void *stream, bool captured, int depth)
 {
-    if (!c->profiler || is_one_sided(op))
+    if (!c->profiler || is_one_sided(op) || is_copy(c, op))
         return;
-    const char *func = func_of(op->kind), *type = datatype_of(op->datatype);
-    struct event event = {.type = is_collective(op) ? EVENT_COLL_API : EVENT_P2P_API};
-    if (is_collective(op)) {
-        event.descr.coll_api.func = func;
-        event.descr.coll_api.count = op->count;
-        event.descr.coll_api.datatype = type;
-        event.descr.coll_api.root = op->peer;
-        event.descr.coll_api.stream = stream;
-        event.descr.coll_api.captured = captured;
-    } else {
-        event.descr.p2p_api.func = func;
-        event.descr.p2p_api.count = op->count;
-        event.descr.p2p_api.datatype = type;
-        event.descr.p2p_api.stream = stream;
-        event.descr.p2p_api.captured = captured;
-    }
     int wanted = is_collective(op) ? EVENT_COLL_API | EVENT_COLL : EVENT_P2P_API | EVENT_P2P;
     pthread_mutex_lock(&c->profiler->lock);
     start_group(c, captured, depth);
     op->events = (struct lab_op_events){.mask = group.mask, .group_api = group.handle};
-    event.parent = group.handle;
-    if (group.mask & (wanted | EVENTS_BELOW_TASK))
-        op->events.api = start(c->profiler, &event);
+    if (!(group.mask & (wanted | EVENTS_BELOW_TASK)))
+        ;
+    else if (is_collective(op))
+        op->events.api = start_coll_api(c, op, stream, captured);
+    else if (op->kind >= LAB_SEND)
+        op->events.api = start_p2p_api(c, op, op->kind, stream, captured);
+    else
+        op->events.api = start_messages(c, op, stream, captured);
     pthread_mutex_unlock(&c->profiler->lock);
 }
 
@@ -314,6 +354,8 @@ static void start_task(struct ncclComm *c, struct lab_op *op, void *task_group, 
 {
     uint64_t *sequence = &c->profiler->sequence[op->kind];
     bool is_coll = is_collective(op);
+    /* These two move bytes, whatever their type. */
+    bool in_bytes = op->kind == LAB_ALL_GATHER || op->kind == LAB_BROADCAST;
     struct event event = {.type = is_coll ? EVENT_COLL : EVENT_P2P, .rank = c->rank};
     event.parent = plugin.version == 4 ? task_group : op->events.api;
     if (is_coll)
@@ -321,10 +363,10 @@ static void start_task(struct ncclComm *c, struct lab_op *op, void *task_group, 
                                                func_of(op->kind),
                                                op->send,
                                                op->recv,
-                                               op->count,
+                                               in_bytes ? op->count * lab_type_size(op->datatype) : op->count,
                                                op->peer,
-                                               datatype_of(op->datatype),
-                                               1,
+                                               datatype_of(in_bytes ? ncclInt8 : op->datatype),
+                                               LAB_PROFILER_CHANNELS,
                                                1,
                                                "RING",
                                                "SIMPLE",
@@ -335,7 +377,7 @@ static void start_task(struct ncclComm *c, struct lab_op *op, void *task_group, 
                                              datatype_of(op->datatype),
                                              op->count,
                                              op->peer,
-                                             1,
+                                             LAB_PROFILER_CHANNELS,
                                              task_group};
     int wanted = (is_coll ? EVENT_COLL : EVENT_P2P) | EVENTS_BELOW_TASK;
     op->events.task = op->events.mask & wanted ? start(c->profiler, &event) : NULL;
@@ -373,10 +415,13 @@ void lab_profiler_kernels_start(struct ncclComm *c, struct lab_op *ops, size_t n
     if (!c->profiler)
         return;
     pthread_mutex_lock(&c->profiler->lock);
-    for (size_t i = 0; i < n; i++) {
-        struct event event = {.type = EVENT_KERNEL_CH, .parent = ops[i].events.task};
+    for (size_t i = 0; i < n * LAB_PROFILER_CHANNELS; i++) {
+        struct lab_op_events *events = &ops[i / LAB_PROFILER_CHANNELS].events;
+        uint8_t channel = (uint8_t)(i % LAB_PROFILER_CHANNELS);
+        struct event event = {.type = EVENT_KERNEL_CH, .parent = events->task};
+        event.descr.kernel_ch.channel = channel;
         event.descr.kernel_ch.timer = now_ns();
-        ops[i].events.kernel = ops[i].events.mask & EVENT_KERNEL_CH ? start(c->profiler, &event) : NULL;
+        events->kernels[channel] = events->mask & EVENT_KERNEL_CH ? start(c->profiler, &event) : NULL;
     }
     pthread_mutex_unlock(&c->profiler->lock);
 }
@@ -386,10 +431,11 @@ void lab_profiler_kernels_stop(struct ncclComm *c, struct lab_op *ops, size_t n)
     if (!c->profiler)
         return;
     pthread_mutex_lock(&c->profiler->lock);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n * LAB_PROFILER_CHANNELS; i++) {
         union state_args args = {.kernel_ch.timer = now_ns()};
-        record(c->profiler, ops[i].events.kernel, STATE_KERNEL_CH_STOP, &args);
-        stop(c->profiler, ops[i].events.kernel);
+        void *kernel = ops[i / LAB_PROFILER_CHANNELS].events.kernels[i % LAB_PROFILER_CHANNELS];
+        record(c->profiler, kernel, STATE_KERNEL_CH_STOP, &args);
+        stop(c->profiler, kernel);
     }
     pthread_mutex_unlock(&c->profiler->lock);
 }

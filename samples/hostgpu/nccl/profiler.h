@@ -7,7 +7,8 @@
  *     KernelLaunch       while a launch is put on its stream
  *   Group                around the next two, for each launch
  *     Coll, P2p          the host has handed the operation over (children of the Api events since version 5)
- *       KernelCh         from the true start to the true end of the operation, called on the stream's thread
+ *       KernelCh         on each channel, from the true start to the true end of the operation, called on the
+ *                        stream's thread
  *
  * The operations of a graph are handed over again at each replay, on the stream's thread. There are no
  * proxies here, hence no events of theirs.
@@ -22,10 +23,12 @@ struct ncclComm;
 struct lab_op;
 struct lab_profiler; /* one communicator's context of the plugin; NULL without a plugin */
 
+#define LAB_PROFILER_CHANNELS 2
+
 /* What an operation carries of its events: the plugin's handles, NULL where it has none. */
 struct lab_op_events {
     int mask; /* what the plugin wanted when the operation was called */
-    void *group_api, *api, *task, *kernel;
+    void *group_api, *api, *task, *kernels[LAB_PROFILER_CHANNELS];
 };
 
 /* Makes the communicator known to the plugin, which is loaded at the first. */

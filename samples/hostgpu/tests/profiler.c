@@ -121,6 +121,11 @@ static void check_all_reduce(const struct log *log, int me)
     int ends = find(log, "state", log->lines[kernel].id, STATE_KERNEL_CH_STOP);
     CHECK(kernel > 0 && kernel < ends && ends < stop && log->lines[ends].type == 1);
     CHECK(stop_of(log, coll) > coll);
+    size_t channels = 0;
+    for (size_t i = 0; i < log->n; i++)
+        channels += !strcmp(log->lines[i].what, "start") && log->lines[i].type == EVENT_KERNEL_CH &&
+                    log->lines[i].parent == l->id;
+    CHECK(channels == 2);
     /* The host is through at once; the kernel of who came early waits for the other. */
     CHECK(seconds(log, coll, stop_of(log, coll)) < 0.2);
     CHECK(me ? seconds(log, kernel, stop) > 0.3 : seconds(log, kernel, stop) < 0.3);
@@ -154,7 +159,9 @@ static void check_messages(const struct log *log, int me, int n)
             group = find_start(log, EVENT_GROUP_API, NULL, 1);
         CHECK(log->lines[api].parent == log->lines[group].id &&
               log->lines[recv].parent == log->lines[api].id);
-        CHECK(find_start(log, EVENT_P2P_API, "AlltoAll", 0) > 0);
+        /* The message of the group, and those of AlltoAll. */
+        CHECK(find_start(log, EVENT_P2P_API, "Send", n) > 0 &&
+              find_start(log, EVENT_P2P_API, "Send", n + 1) < 0);
     }
     CHECK(find_start(log, EVENT_P2P, "Send", n) > 0 && find_start(log, EVENT_P2P, "Send", n + 1) < 0);
 }
@@ -235,6 +242,19 @@ static void masked(const struct rank_context *context)
           find_start(&log, EVENT_KERNEL_LAUNCH, NULL, 0) < 0);
 }
 
+/* One rank alone copies: no kernel, and nothing is told. */
+static void alone(const struct rank_context *context)
+{
+    struct log log;
+    ncclComm_t comm = rank_comm(context);
+    stream = new_stream();
+    data = device_alloc(sizeof *data);
+    CHECK_NCCL(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, stream));
+    CHECK_NCCL(ncclCommDestroy(comm));
+    read_log(&log, context->rank);
+    CHECK(log.n == 2 && !strcmp(log.lines[0].what, "init") && !strcmp(log.lines[1].what, "finalize"));
+}
+
 int main(int argc, char **argv)
 {
     char directory[] = "/tmp/lab-profiler-XXXXXX", log[100];
@@ -248,7 +268,10 @@ int main(int argc, char **argv)
     CHECK(!setenv("LAB_PLUGIN_MASK", "2", 1));
     snprintf(log, sizeof log, "%s/masked", directory);
     CHECK(!setenv("LAB_PLUGIN_LOG", log, 1));
-    ranks_run(1, masked, NULL);
+    ranks_run(2, masked, NULL);
+    snprintf(log, sizeof log, "%s/alone", directory);
+    CHECK(!setenv("LAB_PLUGIN_LOG", log, 1));
+    ranks_run(1, alone, NULL);
     char command[150];
     snprintf(command, sizeof command, "rm -r %s", directory);
     CHECK(!system(command));

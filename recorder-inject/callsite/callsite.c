@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "contents.h"
 #include "key.h"
 #include "proof.h"
 #include "store.h"
@@ -208,13 +209,13 @@ static bool shows(const struct stack *stack)
  * new text that some was cut: what was copied is then known, and the rest follows next time.
  * thread_state is the caller's own, or NULL for the stack of another thread.
  */
-static uint32_t publish_python(const struct stack *stack, const char *thread_state)
+static uint32_t publish_python(struct stack *stack, const char *thread_state)
 {
     uint32_t locations[REC_CALLSITE_MAX_FRAMES];
     unsigned count = 0, max = atomic_load_explicit(&state.frames, memory_order_relaxed);
     bool settled = true, cut = false;
     for (unsigned i = 0; i < stack->count; i++) {
-        const struct stack_frame *frame = &stack->frames[i];
+        struct stack_frame *frame = &stack->frames[i];
         uint32_t location = frame->location;
         cut |= frame->cut;
         if (frame->cut)
@@ -223,8 +224,10 @@ static uint32_t publish_python(const struct stack *stack, const char *thread_sta
             location = locate(stack, frame);
             if (location == 0)
                 return lost(&state.store.header->lost_full);
+            if (!state.layout.by_version && thread_state != NULL && !frame->hidden)
+                key_learn(&state.layout, frame);
             settled &= frame->settled || frame->hidden;
-            if (frame->settled && frame->key != KEY_NONE)
+            if (frame->settled && frame->key > KEY_UNKNOWN)
                 add_known(frame->key, location);
         }
         if (location != HIDDEN_LOCATION)
@@ -238,7 +241,7 @@ static uint32_t publish_python(const struct stack *stack, const char *thread_sta
     if (thread_state == NULL) /* another thread's: its key is not for us to compute */
         return site;
     uint64_t key = state.key(&state.api, &state.layout, thread_state, max);
-    if (settled && key != KEY_NONE)
+    if (settled && key > KEY_UNKNOWN)
         cache_insert(key, site);
     return site;
 }
@@ -369,6 +372,7 @@ bool callsite_init(const struct callsite_config *config)
 {
     atomic_store_explicit(&state.mode, MODE_OFF, memory_order_relaxed);
     memset(&state, 0, sizeof(state));
+    contents_reset();
     if (!store_init(&state.store, config->memory, config->bytes))
         return false;
     state.config = *config;
@@ -463,6 +467,6 @@ uint32_t callsite_capture(const void *return_address)
         thread_state = NULL;
         key = key_native(return_address);
     }
-    uint32_t site = cache_find(key);
+    uint32_t site = key != KEY_UNKNOWN ? cache_find(key) : 0;
     return site != 0 ? site : slow_path(thread_state, return_address);
 }

@@ -14,10 +14,10 @@
  *   CPython 3.12 and later: (interpreter, address of the instruction, co_version). co_version is a
  *     number which an interpreter gives to one code object only; when its 32 bits are used up it
  *     stays 0, and such stacks always take the slow path.
- *   CPython 3.8 to 3.11: no address at all, but contents: (offset of the instruction, first
- *     line, name, file name, line table). Of a str the 64-bit hash is taken where the
- *     interpreter has computed it; everything else is read to its end, which costs some ten
- *     nanoseconds a frame. A text or table of more than 64 KiB always takes the slow path.
+ *   CPython 3.8 to 3.11: no address and no number, but contents, which are compared byte by byte with a
+ *     copy of them (contents.h): offset of the instruction, first line, name, file name, and the line
+ *     table as far as the line depends on it. Where more than 64 KiB would have to be compared the
+ *     stack always takes the slow path.
  * Nothing of the interpreter is ever written. So an equal key means an equal answer, whatever was freed and
  * reused in between.
  *

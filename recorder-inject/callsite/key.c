@@ -3,80 +3,30 @@
  * work together. So each thread remembers the chain that it saw last and goes on from the
  * remembered address while the true one is still being loaded; comparing the two is a branch
  * that the processor predicts. From the first frame that differs the rest is followed
- * plainly. The products of the frames are independent of each other and summed, each
- * salted by its depth, so that no multiplication waits for another.
+ * plainly. CPython 3.12 and later: the products of the frames are independent of each other and
+ * summed, each salted by its depth, so that no multiplication waits for another. Before: the contents at
+ * which a frame stood are remembered with its address, and are compared first.
  */
 #include "key.h"
 
-#include <string.h>
-
+#include "contents.h"
 #include "layouts.h"
 
-/* Addresses remembered by each thread: the default depth, with C code between some frames. */
-#define REMEMBERED 24
+/* Steps remembered by each thread: the largest depth, with C code between some frames. */
+#define REMEMBERED 80
+
+struct step {
+    const char *frame;
+    const struct contents *contents; /* at which it stood */
+};
 
 struct walk {
     uint64_t sum, salt;
-    uint32_t left; /* frames to go */
+    uint32_t left;              /* frames to go */
+    const char *file, *file_is; /* the file name that was compared last, and its copy */
 };
 
-static inline const char *load_pointer(const char *base, size_t offset)
-{
-    const char *value;
-    memcpy(&value, base + offset, sizeof(value));
-    return value;
-}
-
-static inline uint64_t load_word(const char *base, size_t offset)
-{
-    uint64_t value;
-    memcpy(&value, base + offset, sizeof(value));
-    return value;
-}
-
-static inline uint32_t load_int(const char *base, size_t offset)
-{
-    uint32_t value;
-    memcpy(&value, base + offset, sizeof(value));
-    return value;
-}
-
 #define INLINE static inline __attribute__((always_inline))
-
-/* Every byte counts, and its place: 16 of them in a few cycles, independent of the others. */
-static inline uint64_t digest(const char *data, uint64_t bytes)
-{
-    uint64_t sum = bytes * KEY_SALT, salt = 0;
-    for (; bytes >= 16; bytes -= 16, data += 16) {
-        salt += KEY_SALT;
-        sum += key_fold(load_word(data, 0) ^ salt, load_word(data, 8) ^ KEY_SECRET);
-    }
-    if (bytes > 0) {
-        uint64_t rest[2] = {0, 0};
-        memcpy(rest, data, bytes);
-        sum += key_fold(rest[0] ^ (salt + KEY_SALT), rest[1] ^ KEY_SECRET);
-    }
-    return sum;
-}
-
-static inline uint64_t at_most(uint64_t value, uint64_t limit)
-{
-    return value < limit ? value : limit;
-}
-
-/* By the hash where the interpreter has computed it, as it does of all names, else by contents. */
-static inline uint64_t digest_str(const struct py_layout *layout, const char *object)
-{
-    /* Relaxed: the interpreter may be storing it. */
-    uint64_t hash = __atomic_load_n((const uint64_t *)(const void *)(object + PY_HASH), __ATOMIC_RELAXED);
-    uint32_t state = load_int(object, PY_STR_STATE);
-    if (hash != UINT64_MAX)
-        return hash;
-    if ((state & 0x20) == 0) /* its text lies elsewhere; such a frame is not remembered */
-        return (uintptr_t)object;
-    const char *text = object + ((state & 0x40) != 0 ? layout->ascii_data : layout->compact_data);
-    return digest(text, at_most(load_word(object, PY_LENGTH) * (state >> 2 & 7), KEY_CONTENTS_MAX));
-}
 
 INLINE void add_versioned(const struct py_layout *layout, struct walk *walk, const char *frame)
 {
@@ -89,27 +39,38 @@ INLINE void add_versioned(const struct py_layout *layout, struct walk *walk, con
                           load_int(code, layout->code_version) ^ KEY_SECRET);
 }
 
-INLINE void add_contents(const struct py_layout *layout, struct walk *walk, const char *frame)
+/* As contents.h has it: what tells the instruction without the address of its code. */
+INLINE uint32_t instr_of(const struct py_layout *layout, const char *frame, const char *code)
 {
-    const char *code = load_pointer(frame, layout->frame_code);
-    uint64_t offset = layout->instr_unit == 0 ? load_word(frame, layout->frame_instr) - (uintptr_t)code
-                                              : load_int(frame, layout->frame_instr);
-    const char *table = load_pointer(code, layout->code_linetable);
-    uint64_t file = digest_str(layout, load_pointer(code, layout->code_filename));
-    uint64_t name = digest_str(layout, load_pointer(code, layout->code_name));
-    uint64_t lines = digest(table + PY_BYTES_DATA, at_most(load_word(table, PY_LENGTH), KEY_CONTENTS_MAX));
-    uint64_t place = (offset << 32 ^ load_int(code, layout->code_firstlineno)) * KEY_SALT;
-    walk->left--;
-    walk->salt += KEY_SALT;
-    walk->sum += key_fold(lines ^ walk->salt, file ^ (name << 32 | name >> 32) ^ place);
+    return layout->instr_unit == 0 ? (uint32_t)(load_word(frame, layout->frame_instr) - (uintptr_t)code)
+                                   : load_int(frame, layout->frame_instr);
 }
 
-INLINE void add(const struct py_layout *layout, struct walk *walk, const char *frame)
+/* False when the frame is not known by its contents. */
+INLINE bool add_contents(const struct py_layout *layout, struct walk *walk, const char *frame,
+                         const struct contents **remembered)
 {
-    if (layout->by_version)
-        add_versioned(layout, walk, frame);
-    else
-        add_contents(layout, walk, frame);
+    const char *code = load_pointer(frame, layout->frame_code);
+    uint32_t instr = instr_of(layout, frame, code);
+    const struct contents *known = *remembered;
+    if (__builtin_expect(!contents_equal(layout, known, code, instr, &walk->file, &walk->file_is), false)) {
+        known = contents_find(layout, code, instr);
+        if (known == NULL)
+            return false;
+        *remembered = known;
+    }
+    walk->left--;
+    walk->sum = (walk->sum ^ known->id) * KEY_SALT; /* numbers are random: nothing needs to be mixed */
+    return true;
+}
+
+INLINE bool add(const struct py_layout *layout, struct walk *walk, const char *frame,
+                const struct contents **remembered)
+{
+    if (!layout->by_version)
+        return add_contents(layout, walk, frame, remembered);
+    add_versioned(layout, walk, frame);
+    return true;
 }
 
 /*
@@ -134,37 +95,58 @@ INLINE const char *innermost_frame(const struct py_api *api, const struct py_lay
     return pointer_of_state(api, frame, layout->cframe_frame); /* the outermost cframe lies in the state */
 }
 
-/* At most twice max steps, as frames of C code do not count. Inlined for each layout. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
+    struct step steps[REMEMBERED];
+    uint32_t generation; /* of the contents in them */
+} own;
+
+INLINE void forget_void_contents(void)
+{
+    uint32_t generation = atomic_load_explicit(&contents_generation, memory_order_relaxed);
+    if (__builtin_expect(own.generation == generation, true))
+        return;
+    for (unsigned i = 0; i < REMEMBERED; i++)
+        own.steps[i].contents = &contents_none;
+    own.generation = generation;
+}
+
+/*
+ * At most twice max steps where frames of C code are among them, which do not count. Inlined for each
+ * layout.
+ */
 INLINE uint64_t walk_stack(const struct py_api *api, const struct py_layout *layout, const char *thread_state,
                            unsigned max)
 {
-    static _Thread_local __attribute__((tls_model("initial-exec"))) const char *remembered[REMEMBERED];
     struct walk walk = {.left = max};
     uint64_t interpreter;
     const char *frame = innermost_frame(api, layout, thread_state, &interpreter);
-    const unsigned steps = 2 * max, guessed = steps < REMEMBERED ? steps : REMEMBERED;
-    unsigned step = 0;
-    while (frame != NULL && walk.left > 0 && step < guessed) {
-        add(layout, &walk, frame);
+    const unsigned steps = layout->by_version ? 2 * max : max;
+    struct step *step = own.steps, *end = step + (steps < REMEMBERED ? steps : REMEMBERED);
+    if (!layout->by_version)
+        forget_void_contents();
+    while (frame != NULL && step < end && (!layout->by_version || walk.left > 0)) {
+        if (!add(layout, &walk, frame, &step->contents))
+            return KEY_UNKNOWN;
         const char *previous = load_pointer(frame, layout->frame_previous);
-        const char *guess = remembered[step];
+        const char *guess = step++->frame;
         const char *next = guess;
         /* Keeps the compiler from going on from previous, once it knows that they are equal. */
         __asm__("" : "+r"(next));
         if (previous != guess) {
+            step[-1].frame = previous;
             frame = previous;
             break;
         }
         frame = next;
-        step++;
     }
-    for (; frame != NULL && walk.left > 0 && step < steps; step++) {
-        if (step < REMEMBERED)
-            remembered[step] = frame;
-        add(layout, &walk, frame);
-        frame = load_pointer(frame, layout->frame_previous);
+    struct step beyond = {.contents = &contents_none};
+    for (unsigned i = (unsigned)(step - own.steps); frame != NULL && walk.left > 0 && i < steps; i++) {
+        step = i < REMEMBERED ? &own.steps[i] : &beyond;
+        if (!add(layout, &walk, frame, &step->contents))
+            return KEY_UNKNOWN;
+        step->frame = frame = load_pointer(frame, layout->frame_previous);
     }
-    return walk.salt == 0 ? KEY_NONE : key_finish(walk.sum, interpreter);
+    return walk.left == max ? KEY_NONE : key_finish(walk.sum, interpreter);
 }
 
 #define KEY_FUNCTION(version)                                                                                \
@@ -195,12 +177,23 @@ void key_frames(const struct py_api *api, const struct py_layout *layout, const 
     stack->count = 0;
     for (unsigned step = 0; frame != NULL && stack->count < max && step < 2 * max; step++) {
         struct walk one = {.left = 1};
-        add(layout, &one, frame);
-        if (one.left == 0)
-            stack->frames[stack->count++] =
-                (struct stack_frame){.address = (uintptr_t)frame, .key = key_finish(one.sum, interpreter)};
+        const struct contents *nothing = &contents_none;
+        bool known = add(layout, &one, frame, &nothing);
+        if (one.left == 0 || !known)
+            stack->frames[stack->count++] = (struct stack_frame){
+                .address = (uintptr_t)frame, .key = known ? key_finish(one.sum, interpreter) : KEY_UNKNOWN};
         frame = load_pointer(frame, layout->frame_previous);
     }
+}
+
+void key_learn(const struct py_layout *layout, struct stack_frame *frame)
+{
+    const char *code = (const char *)frame->code;
+    struct walk one = {.left = 1};
+    uint32_t instr = instr_of(layout, (const char *)frame->address, code);
+    const struct contents *learned = contents_learn(layout, code, instr, frame->table_bytes);
+    if (learned != NULL && add_contents(layout, &one, (const char *)frame->address, &learned))
+        frame->key = key_finish(one.sum, 0);
 }
 
 key_function *key_choose(const struct py_layout *layout)

@@ -10,15 +10,14 @@
 #include "python.h"
 #include "stack.h"
 
-#define KEY_NONE UINT64_C(0) /* no frame */
-
-/* Bytes of a text or line table that enter a key; what is longer does not identify a frame. */
-#define KEY_CONTENTS_MAX (64u << 10)
+#define KEY_NONE    UINT64_C(0) /* no frame */
+#define KEY_UNKNOWN UINT64_C(1) /* a frame that cannot be told from others, or not yet */
 
 /*
  * Key of at most max Python frames of the thread with this state; KEY_NONE when the
- * interpreter is not running (any more). A frame without what identifies it gives a key like any
- * other: such a stack must not be put into the cache (stack.h tells), and so is never found there.
+ * interpreter is not running (any more). Before 3.12 KEY_UNKNOWN when a frame has not been learned. A
+ * versioned frame without a version gives a key like any other: such a stack must not be put into the
+ * cache (stack.h tells), and so is never found there.
  */
 typedef uint64_t key_function(const struct py_api *api, const struct py_layout *layout,
                               const char *thread_state, unsigned max);
@@ -29,6 +28,12 @@ typedef uint64_t key_function(const struct py_api *api, const struct py_layout *
  */
 void key_frames(const struct py_api *api, const struct py_layout *layout, const char *thread_state,
                 unsigned max, struct stack *stack);
+
+/*
+ * Before 3.12: learns to tell a frame of the calling thread that stack_copy has copied, and sets its key;
+ * KEY_UNKNOWN stays where that is not possible. By one thread at a time.
+ */
+void key_learn(const struct py_layout *layout, struct stack_frame *frame);
 
 /* The function for this layout: with constant offsets where they are known beforehand. */
 key_function *key_choose(const struct py_layout *layout);
@@ -46,7 +51,7 @@ static inline uint64_t key_fold(uint64_t a, uint64_t b)
 static inline uint64_t key_finish(uint64_t sum, uint64_t seed)
 {
     uint64_t key = key_fold(sum ^ seed, KEY_SECRET) ^ sum;
-    return key == KEY_NONE ? 1 : key;
+    return key <= KEY_UNKNOWN ? key + 2 : key;
 }
 
 static inline uint64_t key_native(const void *return_address)

@@ -22,4 +22,10 @@ struct line_table {
  */
 uint32_t line_of(enum py_lines format, struct line_table *table, int64_t offset, int firstlineno);
 
+/* Of a table of length bytes: how many of its first ones the line depends on. */
+static inline uint32_t line_table_used(const struct line_table *table, uint64_t length)
+{
+    return (uint32_t)(length - table->left) - (table->have - table->at);
+}
+
 #endif

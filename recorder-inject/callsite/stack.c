@@ -106,45 +106,6 @@ static bool copy_text(struct copier *copier, const unsigned char head[PY_OBJECT_
     return true;
 }
 
-/* Is all of it readable? */
-static bool readable(uintptr_t data, uint64_t bytes)
-{
-    char piece[1024];
-    while (bytes > 0) {
-        size_t n = bytes < sizeof(piece) ? (size_t)bytes : sizeof(piece);
-        if (!py_peek(data, piece, n))
-            return false;
-        data += n;
-        bytes -= n;
-    }
-    return true;
-}
-
-/* Can the fast path tell this object by its contents? */
-static bool check_contents(struct copier *copier, uint64_t data, uint64_t bytes, struct stack_frame *frame)
-{
-    if (bytes > KEY_CONTENTS_MAX) {
-        frame->settled = false;
-        bytes = KEY_CONTENTS_MAX;
-    }
-    return readable(data, bytes) || wrong(copier, "an object that cannot be read");
-}
-
-static bool check_str(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object,
-                      struct stack_frame *frame)
-{
-    uint32_t state = (uint32_t)int_at(head, PY_STR_STATE);
-    const struct py_layout *layout = copier->layout;
-    if ((int64_t)word_at(head, PY_HASH) != -1)
-        return true;
-    if ((state & 0x20) == 0) {
-        frame->settled = false;
-        return true;
-    }
-    uintptr_t data = object + ((state & 0x40) != 0 ? layout->ascii_data : layout->compact_data);
-    return check_contents(copier, data, word_at(head, PY_LENGTH) * (state >> 2 & 7), frame);
-}
-
 static bool find_line(struct copier *copier, const unsigned char head[PY_OBJECT_BYTES], uintptr_t object,
                       struct stack_frame *frame)
 {
@@ -155,7 +116,8 @@ static bool find_line(struct copier *copier, const unsigned char head[PY_OBJECT_
     frame->line = line_of(copier->layout->lines, &table, frame->offset, frame->firstlineno);
     if (table.unreadable)
         return wrong(copier, "a line table that cannot be read");
-    return copier->layout->by_version || check_contents(copier, object + PY_BYTES_DATA, length, frame);
+    frame->table_bytes = line_table_used(&table, length);
+    return true;
 }
 
 /* Bytes of instructions that the code object has, negative = unreadable. */
@@ -213,9 +175,6 @@ static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t
         frame->function = same->function;
         return find_line(copier, heads[2], objects[2], frame);
     }
-    if (!layout->by_version &&
-        (!check_str(copier, heads[0], objects[0], frame) || !check_str(copier, heads[1], objects[1], frame)))
-        return false;
     return copy_text(copier, heads[0], objects[0], true, REC_CALLSITE_MAX_FILE, frame, &frame->file) &&
            copy_text(copier, heads[1], objects[1], false, REC_CALLSITE_MAX_FUNCTION, frame,
                      &frame->function) &&

@@ -16,16 +16,17 @@ struct stack_text {
 
 struct stack_frame {
     uintptr_t address;
-    uint64_t key;      /* identifies it; 0 = not computed */
+    uint64_t key;      /* identifies it, see key.h; 0 = not computed */
     uint32_t location; /* known already, of a frame with this key: not copied; 0 = copy it */
     bool hidden;       /* tracebacks do not show it: it has not begun, or is a helper of the interpreter */
-    bool settled;      /* it has what tells it from all others: its key may be remembered */
+    bool settled;      /* by version: it has one, so its key may be remembered */
     bool cut;          /* not copied as a whole: stack.text is full */
     /* The copy. */
     uintptr_t code;
     int64_t offset; /* of the instruction in bytes; negative = before the first */
     int32_t firstlineno;
     uint32_t line;
+    uint32_t table_bytes; /* of the line table from which the line was found */
     struct stack_text file, function;
 };
 

@@ -14,11 +14,21 @@ probe.probe_time_cold.restype = ctypes.c_double
 probe.probe_instructions.restype = ctypes.c_long
 
 
-# A chain of functions, so that each frame has code of its own.
+# A chain of functions, each with code of its own, four to a file: like those of a framework, some lines long.
+def file_of(first):
+    source = ["# comment" + "\n" * first]
+    for i in range(first, first + 4):
+        source.append("def f%d(function, *args):" % i)
+        source.append("  values = [x + 1 for x in args if x is None]\n\n  if len(values) > len(args):")
+        source.append("    raise ValueError('f%d', values, args)" % i)
+        source.append("  return f%d(function, *args)\n" % (i - 1) if i > 1 else "  return function(*args)\n")
+    path = "/usr/lib/python3/site-packages/framework/parallel/module_%d.py" % first
+    exec(compile("\n".join(source), path, "exec"), chain)
+
+
 chain = {}
-exec("def f1(function, *args):\n    return function(*args)\n", chain)
-for i in range(2, 80):
-    exec("def f%d(function, *args):\n    return f%d(function, *args)\n" % (i, i - 1), chain)
+for i in range(1, 80, 4):
+    file_of(i)
 
 
 def down(n, function, *args):

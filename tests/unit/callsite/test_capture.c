@@ -136,7 +136,7 @@ struct text {
     struct object object;
     int64_t length, hash;
     uint64_t state, unused;
-    char text[16];
+    char text[56];
 };
 
 struct bytes {
@@ -584,7 +584,7 @@ static void broken_later(void **unused)
     assert_int_not_equal(callsite_capture(NULL), 0);
     struct bytes foreign = python.lines;
     foreign.object.type = &str_type;
-    foreign.data[5] = 1; /* else its key would be known */
+    foreign.data[0] = 0x84; /* else the frame would be known */
     python.code[1].linetable = &foreign;
     assert_int_equal(callsite_capture(NULL), 0);
     assert_int_equal(atomic_load(&header()->python), REC_CALLSITE_PYTHON_OFF);
@@ -610,7 +610,8 @@ static void read_only_objects(void **unused)
     munmap(constant, 4096);
 }
 
-/* What is too long to be looked at in each call gets its number in each call anew. */
+/* Of a long table only what leads to the line is compared; if that is too long, each call gets its number
+ * anew. */
 static void long_table(void **unused)
 {
     (void)unused;
@@ -627,30 +628,98 @@ static void long_table(void **unused)
     uint32_t id = callsite_capture(NULL);
     check_stack(id, 3);
     assert_int_equal(callsite_capture(NULL), id);
+    assert_int_equal(atomic_load(&header()->misses), 1);
+    table.head.data[0] = 0x80;
+    memset(table.head.data + 1, 0,
+           sizeof(table.head.data) - 1 + 100000); /* one long entry, for 2 bytes of code */
+    callsite_stop();
+    start(16);
+    id = callsite_capture(NULL);
+    check_stack(id, 3);
+    assert_int_equal(callsite_capture(NULL), id);
     assert_int_equal(atomic_load(&header()->misses), 2);
 }
 
-/* One byte more or less, at any place, makes another key; a hash of the interpreter's is used where there is
- * one. */
+/* Each byte of what leads to the answer in turn: another one makes another stack, and back. */
+static void check_bytes(unsigned char *bytes, unsigned count)
+{
+    uint32_t id = callsite_capture(NULL);
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t misses = atomic_load(&header()->misses);
+        bytes[i] ^= 1;
+        (void)callsite_capture(NULL);
+        assert_int_equal(atomic_load(&header()->misses), misses + 1);
+        bytes[i] ^= 1;
+        assert_int_equal(callsite_capture(NULL), id);
+        assert_int_equal(atomic_load(&header()->misses), misses + 1);
+    }
+}
+
 static void every_byte_counts(void **unused)
 {
     (void)unused;
     make_python();
-    start(16);
-    uint32_t id = callsite_capture(NULL);
-    for (unsigned i = 0; i < 6; i++) {
+    for (int i = 0; i < 3; i++)
+        python.frames[i].previous_instruction = &python.code[i].instructions[18];
+    for (unsigned length = 1; length < sizeof(python.file.text); length++) {
+        memset(python.file.text, 'p', sizeof(python.file.text));
+        memset(python.name[1].text, 'n', sizeof(python.name[1].text));
+        python.file.length = python.name[1].length = length;
+        start(16);
+        check_bytes((unsigned char *)python.file.text, length);
+        start(16);
+        check_bytes((unsigned char *)python.name[1].text, length);
         uint64_t misses = atomic_load(&header()->misses);
-        python.file.text[i] ^= 1;
-        assert_int_not_equal(callsite_capture(NULL), id);
-        assert_int_equal(atomic_load(&header()->misses), misses + 1);
-        python.file.text[i] ^= 1;
-        assert_int_equal(callsite_capture(NULL), id);
-        assert_int_equal(atomic_load(&header()->misses), misses + 1);
+        python.file.text[length] = 'q'; /* beyond its end */
+        assert_int_not_equal(callsite_capture(NULL), 0);
+        assert_int_equal(atomic_load(&header()->misses), misses);
     }
+    make_python();
+    for (int i = 0; i < 3; i++)
+        python.frames[i].previous_instruction = &python.code[i].instructions[18];
+    start(16);
+    check_bytes(python.lines.data, 5); /* three entries are begun */
+    check_bytes((unsigned char *)&python.code[2].firstlineno, 1);
+    uint64_t misses = atomic_load(&header()->misses);
+    python.lines.data[5] ^= 1;
+    assert_int_not_equal(callsite_capture(NULL), 0);
+    assert_int_equal(atomic_load(&header()->misses), misses);
     python.file.hash = 12345; /* as if the interpreter had computed it just now */
-    assert_int_equal(callsite_capture(NULL), id);
-    assert_int_equal(callsite_capture(NULL), id);
-    assert_int_equal(atomic_load(&header()->misses), 8);
+    assert_int_not_equal(callsite_capture(NULL), 0);
+    assert_int_equal(atomic_load(&header()->misses), misses);
+    python.name[0].hash = 123456; /* of a name this stands for the text */
+    assert_int_not_equal(callsite_capture(NULL), 0);
+    assert_int_equal(atomic_load(&header()->misses), misses + 1);
+    check_bytes((unsigned char *)&python.name[0].hash, 8);
+}
+
+/* New frames until the memory for what is known of them is full: numbers are still right. */
+static void much_to_know(void **unused)
+{
+    (void)unused;
+    make_python();
+    start(16);
+    for (unsigned i = 1; i < 40000; i++) {
+        python.code[1].firstlineno = (int32_t)(i % 100 + 1);
+        memcpy(python.name[1].text,
+               &(char[]){(char)('a' + i % 26), (char)('a' + i / 26 % 26), (char)('a' + i / 676 % 26),
+                         (char)('a' + i / 17576)},
+               4);
+        python.name[1].length = 4;
+        uint32_t id = callsite_capture(NULL);
+        if (id == 0)
+            continue;
+        struct rec_callsite_site site = site_of(id);
+        assert_memory_equal(site.frames[1].function, python.name[1].text, 4);
+        assert_int_equal(site.frames[1].line, i % 100 + 1);
+    }
+    assert_true(atomic_load(&header()->lost_full) > 0);
+    python.name[1] = make_text("g");
+    python.code[1].firstlineno = 2;
+    start(16);
+    check_stack(callsite_capture(NULL), 3);
+    (void)callsite_capture(NULL);
+    assert_int_equal(atomic_load(&header()->misses), 1); /* known again */
 }
 
 /* Sandboxes may forbid the reads that cannot fault: off, and return addresses remain. Comes last: it stays.
@@ -693,7 +762,8 @@ int main(void)
         cmocka_unit_test(spoilt_words),      cmocka_unit_test(broken_later),
         cmocka_unit_test(read_only_objects), cmocka_unit_test(long_table),
         cmocka_unit_test(every_byte_counts), cmocka_unit_test(python_threads),
-        cmocka_unit_test(another_thread),    cmocka_unit_test(forbidden_reads),
+        cmocka_unit_test(another_thread),    cmocka_unit_test(much_to_know),
+        cmocka_unit_test(forbidden_reads),
     };
     return cmocka_run_group_tests(tests, NULL, end);
 }

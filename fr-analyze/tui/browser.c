@@ -58,7 +58,8 @@ static const char *const notes[] = {
     "    shaded (~): inside NCCL    full (#): GPU at work    dot: lives, outside NCCL",
     "    diamond (!): the op of a finding on a rank that it blames    X: NCCL failed",
     "    dash: called, but without a record",
-    "Times are those of each rank's own host.",
+    "Times are those of the job's first host: the clocks of the others are corrected by what calls that",
+    "synchronize tell. ~ before a host: its clock could not be compared.",
     NULL,
 };
 

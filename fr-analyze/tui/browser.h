@@ -42,7 +42,7 @@ struct place {
     uint64_t seq;     /* NO_SEQ = none */
     int32_t src, dst; /* comm ranks of a message; -1 for what all members call */
     bool teardown;    /* the teardown call made at seq, not the op */
-    uint64_t when_ns; /* about when that was; 0 = not known */
+    uint64_t when_ns; /* about when that was, on the common clock; 0 = not known */
     size_t row;       /* the selected one, on the way back */
     bool has_row;
 };
@@ -80,25 +80,35 @@ struct browse_data {
     struct rank_figures *ranks;
     size_t nranks;
     uint32_t *rank_of;          /* by process index: its entry in ranks */
-    uint64_t first_ns, last_ns; /* of the job */
-    uint64_t quiet_ns;          /* last time that any NCCL call began or returned */
+    int64_t *offsets;           /* by process index: of its host's clock against the common one, ns */
+    uint64_t first_ns, last_ns; /* of the job, common clock */
+    uint64_t quiet_ns;          /* last time that any NCCL call began or returned, common clock */
 };
 
 bool browse_data_init(struct browse_data *data, const struct rec_job *job, const struct rec_verdict *verdict);
 void browse_data_free(struct browse_data *data);
+/*
+ * Records have the clock of their host; a verdict's times, places and what is shown have the common
+ * one, which is that of the job's first host. From the one to the other; 0 stays 0.
+ */
+uint64_t browse_common_ns(const struct browse_data *data, const struct rec_process *process, uint64_t ns);
+uint64_t browse_host_ns(const struct browse_data *data, const struct rec_process *process, uint64_t ns);
+/* Could the clock of its host be compared with the common one? */
+bool browse_clock_known(const struct browse_data *data, const struct rec_process *process);
 /* The last process of a job rank; BROWSE_NONE. */
 uint32_t browse_process_of(const struct browse_data *data, int32_t rank);
 struct rec_member *browse_member(const struct rec_process *process, const struct rec_communicator *comm);
 struct rec_member *browse_member_at(const struct rec_communicator *comm, int64_t comm_rank);
 /* The place of an op that a process called. */
-struct place browse_op_place(const struct rec_process *process, const struct rec_op *op);
+struct place browse_op_place(const struct browse_data *data, const struct rec_process *process,
+                             const struct rec_op *op);
 /* Where a finding, or a line of its evidence (may be NULL), points. False: nowhere. */
 bool browse_finding_place(const struct browse_data *data, const struct rec_finding *finding,
                           const struct rec_evidence *evidence, struct place *place);
 
 /*
- * The very op that a line of evidence speaks of, read from the trace around its time, for
- * 30 ms at most. False when it is not found so.
+ * The very op, as its record says it, that a line of evidence speaks of, read from the trace around its time,
+ * for 30 ms at most. False when it is not found so.
  */
 bool browse_evidence_op(const struct browse_data *data, const struct rec_evidence *evidence,
                         struct rec_op *op);
@@ -113,6 +123,9 @@ void word_state(char *out, size_t size, const struct browse_data *data, const st
 void word_count(char *out, size_t size, uint64_t value);
 void word_span(char *out, size_t size, uint64_t ns);                /* "12.3 ms" */
 void word_clock(char *out, size_t size, uint64_t ns, int decimals); /* "05:18:50.123" UTC */
+/* The same of a time in a process's records, on the common clock. */
+void word_time(char *out, size_t size, const struct browse_data *data, const struct rec_process *process,
+               uint64_t ns, int decimals);
 const char *word_role(enum role role);
 enum tui_style style_role(enum role role);
 enum tui_style style_state(unsigned state);
@@ -170,7 +183,7 @@ struct seek {
     uint64_t center, margin;
     bool seen, whole, done;
 };
-/* The fields above scan are the caller's to fill; near_ns 0 = from the seq. */
+/* The fields above scan are the caller's to fill; near_ns by the member's own clock, 0 = from the seq. */
 void seek_start(struct seek *seek, uint64_t near_ns);
 /* Works until deadline_ns (monotonic); true = done. */
 bool seek_step(struct seek *seek, uint64_t deadline_ns);

@@ -55,6 +55,36 @@ static void find_last(struct rank_figures *rank, const struct rec_process *p)
     }
 }
 
+uint64_t browse_common_ns(const struct browse_data *data, const struct rec_process *process, uint64_t ns)
+{
+    return ns != 0 ? ns - (uint64_t)data->offsets[process->index] : 0;
+}
+
+uint64_t browse_host_ns(const struct browse_data *data, const struct rec_process *process, uint64_t ns)
+{
+    return ns != 0 ? ns + (uint64_t)data->offsets[process->index] : 0;
+}
+
+static const struct rec_host_clock *clock_of(const struct browse_data *data, size_t process)
+{
+    const struct rec_census *census = data->verdict->census;
+    uint32_t clock = census->clock_of[process];
+    return clock < census->nclocks && census->clocks[clock].known ? &census->clocks[clock] : NULL;
+}
+
+bool browse_clock_known(const struct browse_data *data, const struct rec_process *process)
+{
+    return clock_of(data, process->index) != NULL;
+}
+
+static void take_clocks(struct browse_data *data)
+{
+    for (size_t i = 0; i < data->nprocesses; i++) {
+        const struct rec_host_clock *clock = clock_of(data, i);
+        data->offsets[i] = clock != NULL ? clock->offset_ns : 0;
+    }
+}
+
 static void figure_rank(struct browse_data *data, struct rank_figures *rank, uint32_t process)
 {
     const struct rec_process *p = data->processes[process];
@@ -65,12 +95,15 @@ static void figure_rank(struct browse_data *data, struct rank_figures *rank, uin
         uint64_t lag = front - p->members[m]->next_seq;
         rank->lag = lag > rank->lag ? lag : rank->lag;
     }
-    if (data->first_ns == 0 || (p->start_ns != 0 && p->start_ns < data->first_ns))
-        data->first_ns = p->start_ns;
-    if (p->last_ns > data->last_ns)
-        data->last_ns = p->last_ns;
-    if (p->last_call_ns > data->quiet_ns)
-        data->quiet_ns = p->last_call_ns;
+    uint64_t start_ns = browse_common_ns(data, p, p->start_ns),
+             last_ns = browse_common_ns(data, p, p->last_ns);
+    uint64_t call_ns = browse_common_ns(data, p, p->last_call_ns);
+    if (data->first_ns == 0 || (start_ns != 0 && start_ns < data->first_ns))
+        data->first_ns = start_ns;
+    if (last_ns > data->last_ns)
+        data->last_ns = last_ns;
+    if (call_ns > data->quiet_ns)
+        data->quiet_ns = call_ns;
 }
 
 static int compare_i32(const void *left, const void *right)
@@ -136,10 +169,12 @@ bool browse_data_init(struct browse_data *data, const struct rec_job *job, const
     data->figures = calloc(data->ncomms + 1, sizeof *data->figures);
     data->ranks = calloc(data->nprocesses + expected + 1, sizeof *data->ranks);
     data->rank_of = calloc(data->nprocesses + 1, sizeof *data->rank_of);
-    if (data->figures == NULL || data->ranks == NULL || data->rank_of == NULL) {
+    data->offsets = calloc(data->nprocesses + 1, sizeof *data->offsets);
+    if (data->figures == NULL || data->ranks == NULL || data->rank_of == NULL || data->offsets == NULL) {
         browse_data_free(data);
         return false;
     }
+    take_clocks(data);
     figure_comms(data);
     list_ranks(data, expected);
     return true;
@@ -150,6 +185,8 @@ void browse_data_free(struct browse_data *data)
     free(data->figures);
     free(data->ranks);
     free(data->rank_of);
+    free(data->offsets);
+    data->offsets = NULL;
     data->figures = NULL;
     data->ranks = NULL;
     data->rank_of = NULL;
@@ -184,7 +221,8 @@ struct rec_member *browse_member_at(const struct rec_communicator *comm, int64_t
     return NULL;
 }
 
-struct place browse_op_place(const struct rec_process *process, const struct rec_op *op)
+struct place browse_op_place(const struct browse_data *data, const struct rec_process *process,
+                             const struct rec_op *op)
 {
     struct place place = {.view = VIEW_RANK,
                           .process = process->index,
@@ -192,7 +230,7 @@ struct place browse_op_place(const struct rec_process *process, const struct rec
                           .seq = NO_SEQ,
                           .src = -1,
                           .dst = -1,
-                          .when_ns = op->enter_ns};
+                          .when_ns = browse_common_ns(data, process, op->enter_ns)};
     const struct rec_member *member = rec_process_member(process, op->comm);
     unsigned flags = rec_kind_flags(op->kind);
     if (member == NULL || op->flags & REC_OF_NO_SEQ || !(flags & (REC_KF_SEQ | REC_KF_TEARDOWN | REC_KF_P2P)))
@@ -210,7 +248,7 @@ struct place browse_op_place(const struct rec_process *process, const struct rec
 
 /* The op of this seq that a process is known to have called last on some communicator. */
 static const struct rec_op *known_op(const struct rec_process *p, const struct rec_communicator *comm,
-                                     uint64_t seq, uint64_t time_ns)
+                                     uint64_t seq, uint64_t time_ns /* of its host's clock */)
 {
     const struct rec_op *best = NULL;
     for (uint32_t i = 0; i < p->nopen + p->nmembers; i++) {
@@ -243,10 +281,10 @@ bool browse_finding_place(const struct browse_data *data, const struct rec_findi
                             .dst = -1,
                             .when_ns = evidence != NULL ? evidence->time_ns : f->op.enter_ns};
     if (process != BROWSE_NONE && seq != NO_SEQ) {
-        const struct rec_op *op = known_op(data->processes[process], f->comm, seq, place->when_ns);
-        if (op != NULL &&
-            (evidence != NULL || browse_op_place(data->processes[process], op).comm == f->comm)) {
-            *place = browse_op_place(data->processes[process], op);
+        const struct rec_process *p = data->processes[process];
+        const struct rec_op *op = known_op(p, f->comm, seq, browse_host_ns(data, p, place->when_ns));
+        if (op != NULL && (evidence != NULL || browse_op_place(data, p, op).comm == f->comm)) {
+            *place = browse_op_place(data, p, op);
             return true;
         }
     }
@@ -275,7 +313,8 @@ bool browse_evidence_op(const struct browse_data *data, const struct rec_evidenc
     struct rec_scan *scan;
     if (process == BROWSE_NONE || e->seq == NO_SEQ || e->time_ns <= NEAR_NS)
         return false;
-    struct rec_scan_filter filter = {.from_ns = e->time_ns - NEAR_NS, .to_ns = e->time_ns + NEAR_NS};
+    uint64_t time_ns = browse_host_ns(data, data->processes[process], e->time_ns);
+    struct rec_scan_filter filter = {.from_ns = time_ns - NEAR_NS, .to_ns = time_ns + NEAR_NS};
     if (rec_scan_open(data->job, data->processes[process], &filter, &scan, NULL) != REC_OK)
         return false;
     while (best > SAME_NS && rec_scan_next(scan, &event, NULL) == REC_OK && monotonic_ns() < deadline) {
@@ -283,9 +322,9 @@ bool browse_evidence_op(const struct browse_data *data, const struct rec_evidenc
         uint32_t count = event.type == REC_EV_OP ? 1 : event.type == REC_EV_OPEN ? event.u.open.count : 0;
         for (uint32_t i = 0; i < count; i++) {
             unsigned flags = rec_kind_flags(ops[i].kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_TEARDOWN);
-            if (flags == 0 || ops[i].seq != e->seq || distance(ops[i].enter_ns, e->time_ns) >= best)
+            if (flags == 0 || ops[i].seq != e->seq || distance(ops[i].enter_ns, time_ns) >= best)
                 continue;
-            best = distance(ops[i].enter_ns, e->time_ns);
+            best = distance(ops[i].enter_ns, time_ns);
             *op = ops[i];
         }
     }

@@ -93,20 +93,34 @@ static bool shown(const struct strips *strips, const struct rec_op *op)
     return rec_kind_flags(op->kind) != 0 || op->kind == REC_GROUP_END;
 }
 
+/* The op with all its times on the common clock. */
+static struct rec_op common_op(const struct strips *strips, const struct rec_process *p,
+                               const struct rec_op *op)
+{
+    struct rec_op common = *op;
+    common.enter_ns = browse_common_ns(strips->data, p, op->enter_ns);
+    common.exit_ns = browse_common_ns(strips->data, p, op->exit_ns);
+    common.gpu_start_ns = browse_common_ns(strips->data, p, op->gpu_start_ns);
+    common.gpu_end_ns = browse_common_ns(strips->data, p, op->gpu_end_ns);
+    return common;
+}
+
 static void mark_by_time(const struct strips *strips, struct strip *strip, const struct rec_op *op)
 {
-    uint64_t end = op->exit_ns;
+    const struct rec_process *p = strips->data->processes[strip->process];
+    const struct rec_op common = common_op(strips, p, op);
+    uint64_t end = common.exit_ns;
     unsigned flags = STRIP_CALL;
     if (!shown(strips, op))
         return;
     if (end == 0) {
-        end = strips->data->processes[strip->process]->last_ns;
+        end = browse_common_ns(strips->data, p, p->last_ns);
         flags |= STRIP_OPEN;
     }
-    cover(strip, op->enter_ns, end, flags);
-    if (op->gpu_start_ns != 0 && op->gpu_end_ns >= op->gpu_start_ns)
-        cover(strip, op->gpu_start_ns, op->gpu_end_ns, STRIP_GPU);
-    enter(strips, strip, op, cell_at(&strip->window, op->enter_ns));
+    cover(strip, common.enter_ns, end, flags);
+    if (common.gpu_start_ns != 0 && common.gpu_end_ns >= common.gpu_start_ns)
+        cover(strip, common.gpu_start_ns, common.gpu_end_ns, STRIP_GPU);
+    enter(strips, strip, &common, cell_at(&strip->window, common.enter_ns));
 }
 
 static void mark_by_seq(void *context, const struct rec_op *op)
@@ -121,7 +135,8 @@ static void mark_by_seq(void *context, const struct rec_op *op)
     if (at < 0 || at >= strip->window.width)
         return;
     strip->cells[at].flags |= (uint8_t)(STRIP_CALL | (op->exit_ns == 0 ? STRIP_OPEN : 0));
-    enter(strips, strip, op, at);
+    const struct rec_op common = common_op(strips, strips->data->processes[strip->process], op);
+    enter(strips, strip, &common, at);
 }
 
 /* ---- filling ---- */
@@ -175,8 +190,11 @@ static bool begin_by_time(struct strips *strips, const struct rec_process *p)
 {
     struct strip *strip = strips->filling;
     const struct strip_window *w = &strip->window;
-    struct rec_scan_filter filter = {.from_ns = w->from, .to_ns = w->from + (uint64_t)w->width * w->span};
-    cover(strip, p->start_ns, p->last_ns, STRIP_ALIVE);
+    struct rec_scan_filter filter = {
+        .from_ns = browse_host_ns(strips->data, p, w->from),
+        .to_ns = browse_host_ns(strips->data, p, w->from + (uint64_t)w->width * w->span)};
+    cover(strip, browse_common_ns(strips->data, p, p->start_ns),
+          browse_common_ns(strips->data, p, p->last_ns), STRIP_ALIVE);
     for (uint32_t i = 0; i < p->nopen; i++)
         mark_by_time(strips, strip, &p->open[i]);
     if (p->last_ns < filter.from_ns || p->start_ns > filter.to_ns)

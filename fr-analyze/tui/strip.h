@@ -19,7 +19,7 @@ enum strip_flags {
 };
 
 struct strip_cell {
-    uint64_t seq, enter_ns; /* of the first op entered here */
+    uint64_t seq, enter_ns; /* of the first op entered here; common clock */
     uint32_t comm;          /* its comm id */
     int32_t peer;
     uint16_t count; /* ops entered here, as far as can be counted */

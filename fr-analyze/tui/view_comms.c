@@ -330,7 +330,7 @@ static bool member_target(struct browser *b, struct place *to)
     if (row == TUI_NO_ROW)
         return false;
     const struct rec_member *m = b->here.comm->members[row];
-    *to = browse_op_place(m->process, &m->last_op);
+    *to = browse_op_place(&b->data, m->process, &m->last_op);
     return true;
 }
 

@@ -41,7 +41,7 @@ struct pair {
 struct diff_view {
     struct browser *browser;
     bool all;         /* communicators */
-    uint64_t when_ns; /* all: the time asked for */
+    uint64_t when_ns; /* all: the time asked for, common clock */
     struct side sides[2];
     struct pair pairs[2 * SIDE_MAX];
     size_t npairs, differ;
@@ -160,7 +160,7 @@ static bool take(struct diff_view *v, struct side *side, const struct rec_op *op
 {
     if (!shared_comm(v, side, op))
         return true;
-    bool before = op->enter_ns < v->when_ns;
+    bool before = browse_common_ns(&v->browser->data, side->member->process, op->enter_ns) < v->when_ns;
     if (before && side->before == WINDOW) {
         memmove(side->ops, side->ops + 1, (side->count - 1) * sizeof *side->ops);
         side->count--;
@@ -184,7 +184,8 @@ static void start_all(struct diff_view *v, struct side *side)
     uint64_t life = p->last_call_ns > p->start_ns ? p->last_call_ns - p->start_ns : 0;
     uint64_t around = p->ops > 0 ? life / p->ops * WINDOW * 2 : 0;
     around = around > NS_PER_S ? around : NS_PER_S;
-    struct rec_scan_filter filter = {.from_ns = v->when_ns > around ? v->when_ns - around : 0};
+    uint64_t when_ns = browse_host_ns(&v->browser->data, p, v->when_ns);
+    struct rec_scan_filter filter = {.from_ns = when_ns > around ? when_ns - around : 0};
     side->before = 0;
     for (uint32_t i = 0; i < p->nopen; i++)
         take(v, side, &p->open[i]);
@@ -291,7 +292,8 @@ static bool read_sides(struct browser *b, bool all)
                                          b->data.processes[b->here.other]};
     v->npairs = v->differ = 0;
     v->all = all;
-    v->when_ns = b->here.when_ns != 0 ? b->here.when_ns : pair[0]->last_call_ns;
+    v->when_ns =
+        b->here.when_ns != 0 ? b->here.when_ns : browse_common_ns(&b->data, pair[0], pair[0]->last_call_ns);
     for (int s = 0; s < 2; s++) {
         stop(&v->sides[s]);
         v->sides[s].count = 0;
@@ -336,7 +338,7 @@ static bool target(struct browser *b, struct place *to)
     const struct pair *p = &v->pairs[row];
     int s = p->left == NOTHING;
     const struct side *side = &v->sides[s];
-    *to = browse_op_place(side->member->process, &side->ops[s ? p->right : p->left]);
+    *to = browse_op_place(&b->data, side->member->process, &side->ops[s ? p->right : p->left]);
     return true;
 }
 

@@ -14,7 +14,7 @@ struct entry {
     struct rec_member *member; /* NULL: no trace */
     uint32_t comm_rank;
     enum fate fate;
-    struct rec_op op;
+    struct rec_op op; /* its times on the common clock */
     uint64_t signature;
 };
 
@@ -82,7 +82,10 @@ static void found(void *context, const struct rec_op *op)
     e->fate = op != NULL ? OP_FOUND : OP_PENDING;
     if (op == NULL)
         return;
+    const struct browse_data *data = &v->browser->data;
     e->op = *op;
+    e->op.enter_ns = browse_common_ns(data, e->member->process, op->enter_ns);
+    e->op.exit_ns = browse_common_ns(data, e->member->process, op->exit_ns);
     e->signature = rec_process_signature(e->member->process, op);
 }
 
@@ -106,7 +109,7 @@ static void start(struct op_view *v, struct entry *e)
                             .kinds = here->teardown ? REC_KF_TEARDOWN : REC_KF_SEQ,
                             .found = found,
                             .context = v};
-    seek_start(&v->seek, here->when_ns);
+    seek_start(&v->seek, browse_host_ns(&v->browser->data, e->member->process, here->when_ns));
     v->seeking = true;
 }
 

@@ -5,6 +5,8 @@
 
 #include "fr-analyze/tui/browser.h"
 
+#define CLOCK_NS 1000000 /* clocks that differ by less are as good as one */
+
 struct rank_view {
     struct lines lines;
     struct seek seek; /* CALL: the record of the call */
@@ -62,7 +64,7 @@ static void add_stacks(struct browser *b, struct lines *lines, const struct rec_
     char clock[24];
     const struct rec_stall *stall = &p->stall;
     if (stall->why != 0) {
-        word_clock(clock, sizeof clock, p->stall_ns, 3);
+        word_time(clock, sizeof clock, &b->data, p, p->stall_ns, 3);
         lines_add(lines, TUI_BOLD, 0, NULL, "Stacks of the stall seen at %s UTC", clock);
         for (uint32_t i = 0; i < stall->nthreads; i++) {
             const struct rec_stall_thread *t = &stall->threads[i];
@@ -84,7 +86,7 @@ static void say_call(struct browser *b, struct lines *lines, const struct rec_pr
 {
     const struct rec_member *member = rec_process_member(p, op->comm);
     const struct rec_callsite_def *site = rec_process_callsite(p, op->callsite);
-    struct place to = browse_op_place(p, op);
+    struct place to = browse_op_place(&b->data, p, op);
     char call[128], comm[64], code[256] = "";
     word_op(call, sizeof call, op);
     word_comm(comm, sizeof comm, member != NULL ? member->comm : NULL);
@@ -124,7 +126,7 @@ static void add_members(struct browser *b, struct lines *lines, const struct rec
                   "RETURNED", "BEHIND", "LAST OP");
     for (uint32_t i = 0; i < p->nmembers; i++) {
         const struct rec_member *m = p->members[i];
-        struct place to = browse_op_place(p, &m->last_op);
+        struct place to = browse_op_place(&b->data, p, &m->last_op);
         char name[64], at[32] = "?", op[128] = "-";
         uint64_t behind = b->data.figures[m->comm->index].front - m->next_seq;
         if (m->last_op.kind == REC_NONE || to.view != VIEW_OP) {
@@ -143,15 +145,29 @@ static void add_members(struct browser *b, struct lines *lines, const struct rec
     lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
 }
 
-static void add_process(struct lines *lines, const struct rec_process *p)
+/* Whoever compares with the host's own logs needs to know. */
+static void add_clock(struct browser *b, struct lines *lines, const struct rec_process *p)
+{
+    int64_t offset = b->data.offsets[p->index];
+    char span[24];
+    word_span(span, sizeof span, (uint64_t)(offset < 0 ? -offset : offset));
+    if (!browse_clock_known(&b->data, p))
+        lines_add(lines, TUI_WARN, 2, NULL, "Clock:    of this host, not compared with the others");
+    else if (offset > CLOCK_NS || offset < -CLOCK_NS)
+        lines_add(lines, TUI_NORMAL, 2, NULL, "Clock:    this host's is %s %s the times here", span,
+                  offset < 0 ? "behind" : "ahead of");
+}
+
+static void add_process(struct browser *b, struct lines *lines, const struct rec_process *p)
 {
     char start[24], last[24], call[24];
-    word_clock(start, sizeof start, p->start_ns, 3);
-    word_clock(last, sizeof last, p->last_ns, 3);
-    word_clock(call, sizeof call, p->last_call_ns, 3);
+    word_time(start, sizeof start, &b->data, p, p->start_ns, 3);
+    word_time(last, sizeof last, &b->data, p, p->last_ns, 3);
+    word_time(call, sizeof call, &b->data, p, p->last_call_ns, 3);
     lines_add(lines, TUI_NORMAL, 2, NULL, "Program:  %s", p->exe);
     lines_add(lines, TUI_NORMAL, 2, NULL, "Started %s, last NCCL call %s, last sign of life %s (UTC)", start,
               call, last);
+    add_clock(b, lines, p);
     lines_add(lines, p->dropped_ops > 0 ? TUI_WARN : TUI_NORMAL, 2, NULL,
               "Calls: %llu on record, %llu without a record%s%s", (unsigned long long)p->ops,
               (unsigned long long)p->dropped_ops, p->rotated ? ", old ones rotated away" : "",
@@ -197,7 +213,7 @@ static bool show_rank(struct browser *b, const struct place *place)
     lines_clear(&v->lines);
     v->lines.width = b->width - 1;
     const struct rec_process *p = b->data.processes[place->process];
-    add_process(&v->lines, p);
+    add_process(b, &v->lines, p);
     add_calls(b, &v->lines, p);
     add_members(b, &v->lines, p);
     add_stacks(b, &v->lines, p);
@@ -243,22 +259,23 @@ static void found_call(void *context, const struct rec_op *op)
         v->op = *op;
 }
 
-static void add_times(struct lines *lines, const struct rec_process *p, const struct rec_op *o)
+static void add_times(struct browser *b, struct lines *lines, const struct rec_process *p,
+                      const struct rec_op *o)
 {
     char clock[32], span[24];
-    word_clock(clock, sizeof clock, o->enter_ns, 6);
+    word_time(clock, sizeof clock, &b->data, p, o->enter_ns, 6);
     lines_add(lines, TUI_NORMAL, 2, NULL, "Entered:    %s UTC", clock);
     if (o->exit_ns != 0) {
-        word_clock(clock, sizeof clock, o->exit_ns, 6);
+        word_time(clock, sizeof clock, &b->data, p, o->exit_ns, 6);
         word_span(span, sizeof span, o->exit_ns - o->enter_ns);
         lines_add(lines, TUI_NORMAL, 2, NULL, "Returned:   %s UTC, after %s", clock, span);
     } else {
         word_span(span, sizeof span, p->last_ns > o->enter_ns ? p->last_ns - o->enter_ns : 0);
         lines_add(lines, TUI_WARN, 2, NULL, "Returned:   not, for %s until the last sign of life", span);
     }
-    word_clock(clock, sizeof clock, o->gpu_start_ns, 6);
+    word_time(clock, sizeof clock, &b->data, p, o->gpu_start_ns, 6);
     lines_add(lines, TUI_NORMAL, 2, NULL, "GPU began:  %s", o->gpu_start_ns != 0 ? clock : "not known");
-    word_clock(clock, sizeof clock, o->gpu_end_ns, 6);
+    word_time(clock, sizeof clock, &b->data, p, o->gpu_end_ns, 6);
     lines_add(lines, TUI_NORMAL, 2, NULL, "GPU ended:  %s", o->gpu_end_ns != 0 ? clock : "not known");
 }
 
@@ -284,7 +301,7 @@ static void fill_call(struct browser *b, struct rank_view *v)
                   name, o->flags & REC_OF_CAPTURED ? ", captured into a graph" : "");
         lines_add(lines, style_state(o->state), 2, NULL, "State:      %s%s%s", state != NULL ? state : "?",
                   result != NULL ? ", returned " : "", result != NULL ? result : "");
-        add_times(lines, p, o);
+        add_times(b, lines, p, o);
         const struct rec_thread_def *thread = rec_process_thread(p, o->thread);
         if (thread != NULL)
             lines_add(lines, TUI_NORMAL, 2, NULL, "Thread:     %d \"%s\", its call %llu", thread->tid,
@@ -327,7 +344,7 @@ static bool show_call(struct browser *b, const struct place *place)
                                 .kinds = place->teardown ? REC_KF_TEARDOWN : REC_KF_SEQ,
                                 .found = found_call,
                                 .context = v};
-        seek_start(&v->seek, place->when_ns);
+        seek_start(&v->seek, browse_host_ns(&b->data, p, place->when_ns));
         v->seeking = !v->seek.done;
     }
     fill_call(b, v);

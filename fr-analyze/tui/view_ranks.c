@@ -191,7 +191,8 @@ static void put_op(struct tui_cell *cell, unsigned column, const struct browse_d
         cell->style = style_state(op->state);
         break;
     case COL_QUIET:
-        then = op->exit_ns != 0 ? op->exit_ns : op->enter_ns;
+        then = browse_common_ns(data, data->processes[rank->process],
+                                op->exit_ns != 0 ? op->exit_ns : op->enter_ns);
         word_span(cell->text, sizeof cell->text, data->last_ns > then ? data->last_ns - then : 0);
         cell->number = (double)(data->last_ns > then ? data->last_ns - then : 0);
         break;

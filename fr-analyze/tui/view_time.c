@@ -57,7 +57,8 @@ static void label(void *context, size_t lane, char *text, size_t size)
         return;
     }
     const struct rank_figures *rank = &data->ranks[data->rank_of[process]];
-    snprintf(text, size, "%5d%s%s", rank->rank, rank->role == ROLE_CULPRIT ? "!" : " ",
+    const char *sign = browse_clock_known(data, data->processes[process]) ? "" : "~";
+    snprintf(text, size, "%5d%s%s%s", rank->rank, rank->role == ROLE_CULPRIT ? "!" : " ", sign,
              data->processes[process]->host);
 }
 
@@ -265,11 +266,12 @@ static bool op_at_cursor(const struct time_view *v, struct rec_op *op, unsigned 
     }
     if (cell->kind == REC_NONE)
         return false;
+    const struct rec_process *p = v->browser->data.processes[process_of(v, v->browser->timeline.lane)];
     *op = (struct rec_op){.kind = cell->kind,
                           .seq = cell->seq,
                           .comm = cell->comm,
                           .peer = cell->peer,
-                          .enter_ns = cell->enter_ns};
+                          .enter_ns = browse_host_ns(&v->browser->data, p, cell->enter_ns)};
     *count = cell->count;
     return true;
 }
@@ -283,7 +285,7 @@ static bool target(struct browser *b, struct place *to)
     if (process == BROWSE_NONE)
         return false;
     if (op_at_cursor(v, &op, &count)) {
-        *to = browse_op_place(b->data.processes[process], &op);
+        *to = browse_op_place(&b->data, b->data.processes[process], &op);
         return true;
     }
     *to = (struct place){
@@ -370,9 +372,12 @@ static bool first_stuck(const struct browse_data *data, uint32_t *process, uint6
     *when_ns = 0;
     for (size_t i = 0; i < data->nranks; i++) {
         const struct rank_figures *rank = &data->ranks[i];
-        if (rank->open && (*process == BROWSE_NONE || rank->last->enter_ns < *when_ns)) {
+        if (!rank->open)
+            continue;
+        uint64_t entered_ns = browse_common_ns(data, data->processes[rank->process], rank->last->enter_ns);
+        if (*process == BROWSE_NONE || entered_ns < *when_ns) {
             *process = rank->process;
-            *when_ns = rank->last->enter_ns;
+            *when_ns = entered_ns;
         }
     }
     bool open = *process != BROWSE_NONE;

@@ -55,7 +55,7 @@ static bool exact_place(struct verdict_view *v, const struct rec_finding *f, con
     if (!browse_evidence_op(data, e, &op))
         return known;
     const struct rec_process *p = data->processes[browse_process_of(data, e->rank)];
-    *to = browse_op_place(p, &op);
+    *to = browse_op_place(data, p, &op);
     if (text == NULL)
         return true;
     char words[96], name[64];

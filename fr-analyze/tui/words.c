@@ -141,6 +141,12 @@ void word_clock(char *out, size_t size, uint64_t ns, int decimals)
     snprintf(out, size, "%s%.*s", text, decimals > 0 ? decimals + 1 : 0, fraction);
 }
 
+void word_time(char *out, size_t size, const struct browse_data *data, const struct rec_process *process,
+               uint64_t ns, int decimals)
+{
+    word_clock(out, size, browse_common_ns(data, process, ns), decimals);
+}
+
 const char *word_role(enum role role)
 {
     static const char *const names[] = {[ROLE_NONE] = "",

@@ -245,6 +245,7 @@ void diag_census_free(struct rec_census *census)
     free(census->generations);
     free(census->generation_of);
     free(census->clocks);
+    free(census->clock_of);
     free(census->comms);
     free(census->differences);
     free(census->notes);

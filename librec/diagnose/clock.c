@@ -59,6 +59,11 @@ static uint64_t text_key(const char *text)
     return h | 1;
 }
 
+static uint64_t host_key(const struct rec_process *p)
+{
+    return text_key(p->boot_id[0] ? p->boot_id : p->host);
+}
+
 uint32_t diag_host_of(struct diag *d, const struct rec_process *p)
 {
     if (!d->clocks && !(d->clocks = calloc(1, sizeof *d->clocks))) {
@@ -66,7 +71,7 @@ uint32_t diag_host_of(struct diag *d, const struct rec_process *p)
         return 0;
     }
     bool fresh;
-    uint32_t *id = diag_map_put(&d->clocks->host_ids, text_key(p->boot_id[0] ? p->boot_id : p->host), &fresh);
+    uint32_t *id = diag_map_put(&d->clocks->host_ids, host_key(p), &fresh);
     if (!id) {
         d->oom = true;
         return 0;
@@ -159,13 +164,16 @@ void diag_clock_note(struct diag *d, uint32_t proc, const struct rec_communicato
  */
 static void note_collectives(struct diag *d)
 {
-    for (size_t i = 0; i < d->nops && !d->oom; i++) {
-        const struct diag_op *op = &d->ops[i];
-        unsigned flags = rec_kind_flags(op->op.kind);
-        if (op->member && (flags & REC_KF_COLL) && !(flags & REC_KF_ROOT) && op->op.gpu_end_ns &&
-            !op->op.launch)
-            note_call(d, d->procs[op->proc].host, diag_key(op->member->comm->index, op->op.seq, 83),
-                      op->op.enter_ns, op->op.gpu_end_ns);
+    for (size_t p = 0; p < d->nprocs; p++) {
+        const struct diag_proc *proc = &d->procs[p];
+        for (uint32_t i = proc->first; proc->gpu_timed && i < proc->first + proc->count && !d->oom; i++) {
+            const struct diag_op *op = &d->ops[i];
+            unsigned flags = rec_kind_flags(op->op.kind);
+            if (op->member && (flags & REC_KF_COLL) && !(flags & REC_KF_ROOT) && op->op.gpu_end_ns &&
+                !op->op.launch)
+                note_call(d, proc->host, diag_key(op->member->comm->index, op->op.seq, 83), op->op.enter_ns,
+                          op->op.gpu_end_ns);
+        }
     }
 }
 
@@ -272,14 +280,31 @@ void diag_clock_align(struct diag *d)
     }
 }
 
+/* Also of the processes of earlier generations, which ran on the same hosts. */
+static void say_clock_of(const struct rec_job *job, const struct clocks *c, uint32_t *clock_of)
+{
+    size_t count;
+    struct rec_process *const *processes = rec_job_processes(job, &count);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t host = c ? diag_map_get(&c->host_ids, host_key(processes[i])) : DIAG_NONE;
+        clock_of[i] = host == DIAG_NONE ? REC_ID_NONE : host;
+    }
+}
+
 void diag_clock_census(struct diag *d, struct rec_census *census)
 {
     struct clocks *c = d->clocks;
+    size_t nprocesses;
+    rec_job_processes(d->job, &nprocesses);
     census->clocks = calloc((c ? c->nhosts : 0) + 1u, sizeof *census->clocks);
-    if (!census->clocks || !c) {
-        d->oom = d->oom || !census->clocks;
+    census->clock_of = calloc(nprocesses + 1, sizeof *census->clock_of);
+    if (!census->clocks || !census->clock_of) {
+        d->oom = true;
         return;
     }
+    say_clock_of(d->job, c, census->clock_of);
+    if (!c)
+        return;
     census->nclocks = c->nhosts;
     for (size_t i = d->nprocs; i-- > 0;) {
         uint32_t host = d->procs[i].host;

@@ -247,6 +247,43 @@ def test_communicators_as_a_list():
         terminal.until(r"^A [^$]*^B [^$]*^c47ebb5b ")
 
 
+@pytest.fixture(scope="module")
+def skewed():
+    """Ranks 2 and 3 on a host whose clock is 3 s ahead; rank 2 calls something else, and all stand still."""
+    with harness.Recording() as recording:
+        far = {"ELSEWHERE_HOST": "far", "ELSEWHERE_CLOCK_MS": 3000}
+        recording.run_script(4, """init world name=world
+            repeat 20 { allreduce world 1024 f32 sum; sync; sleep 20 }
+            rank 2: allgather world 512 f32
+            except 2: allreduce world 1024 f32 sum
+            sync""", timeout=4, rank_env={2: far, 3: far}, preload=[harness.ELSEWHERE])
+        yield recording.traces
+
+
+@pytest.mark.skipif(not harness.ELSEWHERE.exists(), reason="built without the sample jobs")
+def test_clocks_are_aligned(skewed):
+    def first_mark(text, rank):
+        (line,) = re.findall(rf"^ +{rank}[! ](?:\S+)(.*)$", text, re.M)
+        return len(line) - len(line.lstrip())
+
+    with Terminal(skewed, columns=140, rows=40) as terminal:
+        terminal.until("F10Quit")
+        terminal.keys("4", *["-"] * 20)
+        text = terminal.settle()
+        begins = [first_mark(text, rank) for rank in range(4)]
+        # The whole job, some seconds, is on the screen: 3 s would be a third of it at least.
+        assert max(begins) - min(begins) < 12, text
+        # Evidence is found in a trace whose times are others.
+        terminal.keys("1", "/", *"rank 2 (host far", "F3", "Esc", "Enter")
+        terminal.until(r"^ world, op 21: AllReduce 1,024 f32 sum; 4 entered, 1 differ")
+        # One call began everywhere at nearly the same time.
+        assert not re.search(r"[+][0-9.]+ s ", terminal.text())
+        terminal.keys("Enter")
+        terminal.until(r"^ AllGather 512 f32$|^AllGather 512 f32$")
+        terminal.keys("Esc", "3", "t", "Home", "Down", "Down", "Enter")
+        terminal.until(r"Clock: +this host's is (2[.]9|3[.]0)[0-9] s ahead of the times here")
+
+
 def test_way_back():
     with Terminal(SCREENS / "sleep") as terminal:
         first = terminal.settle()

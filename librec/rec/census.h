@@ -75,7 +75,7 @@ struct rec_census {
     size_t nclocks;
     struct rec_host_clock *clocks;
     uint32_t *clock_of; /* by process index: its entry in clocks; REC_ID_NONE = its host was not compared */
-    size_t ncomms; /* in the order of creation */
+    size_t ncomms;      /* in the order of creation */
     struct rec_comm_census *comms;
     size_t ndifferences; /* one for each pair of communicators, at most 16 */
     struct rec_order_difference *differences;

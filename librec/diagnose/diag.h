@@ -119,6 +119,8 @@ struct diag_match {
     uint32_t unknown; /* members whose trace is cut off before it */
     bool compatible;  /* the posted ops fit each other well enough to complete */
     bool captured;    /* some recorded it into a graph that was not launched since, others ran it */
+    bool differs;     /* they are not all the same */
+    bool captures;    /* one was captured, perhaps all */
     bool doubtful;    /* complete only if what is not recorded went well */
     bool unfinished;  /* logic says complete, the GPU says no */
     bool done;
@@ -152,6 +154,7 @@ struct diag_proc {
     uint64_t graph_ns;     /* last launch of a graph */
     bool gpu_seen;         /* the progress of its GPU was recorded */
     bool waits;            /* has been blocked for longer than its patience */
+    bool gpu_timed;        /* some ops of the window have times of the GPU */
     bool works;            /* … in data or creation, not only in a teardown */
     uint64_t wait_ns;      /* since when; 0 */
 };

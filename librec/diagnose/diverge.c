@@ -375,14 +375,6 @@ static int by_place(const void *a, const void *b)
     return x->seq < y->seq ? -1 : x->seq > y->seq;
 }
 
-static bool differs(const struct diag *d, const struct diag_match *m)
-{
-    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
-        if (d->ops[i].sig != d->ops[m->first_op].sig)
-            return true;
-    return false;
-}
-
 /* All places in the windows where signatures differ, by communicator and seq. */
 static struct place *differing_places(struct diag *d, size_t *count)
 {
@@ -391,7 +383,7 @@ static struct place *differing_places(struct diag *d, size_t *count)
     *count = 0;
     for (size_t i = 0; i < d->nmatches && !d->oom; i++) {
         const struct diag_match *m = &d->matches[i];
-        if (m->src >= 0 || !differs(d, m))
+        if (m->src >= 0 || !m->differs)
             continue;
         places = diag_grow(places, &capacity, *count, sizeof *places, &d->oom);
         if (!d->oom)

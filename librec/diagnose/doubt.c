@@ -23,10 +23,13 @@ static uint64_t stream_key(const struct diag_op *op)
 }
 
 /* Was its end so sudden, or so early, that others may miss what it had begun? */
+static bool may_break_off(const struct diag_proc *proc)
+{
+    return proc->early_dead || proc->p->fate == REC_FATE_EXITED;
+}
+
 static bool broke_off(const struct diag_proc *proc, const struct diag_op *op)
 {
-    if (!proc->early_dead && proc->p->fate != REC_FATE_EXITED)
-        return false;
     const struct rec_op *teardown = &op->member->teardown;
     bool finished =
         (teardown->kind == REC_COMM_DESTROY || teardown->kind == REC_COMM_FINALIZE) && teardown->exit_ns;
@@ -43,23 +46,22 @@ static bool lost_a_member(const struct diag *d, const struct diag_match *m)
     return false;
 }
 
-static bool is_uncertain(const struct diag *d, const struct diag_match *m)
-{
-    if (m->unseen || m->unknown || lost_a_member(d, m))
-        return true;
-    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
-        if (broke_off(&d->procs[d->ops[i].proc], &d->ops[i]))
-            return true;
-    return false;
-}
-
-/* Marks all that are uncertain; false when none is. */
+/* Marks all matching points that are uncertain; false when none is. */
 static bool find_uncertain(struct diag *d)
 {
     bool any = false;
     for (size_t i = 0; i < d->nmatches; i++) {
-        d->matches[i].doubtful = is_uncertain(d, &d->matches[i]);
-        any = any || d->matches[i].doubtful;
+        struct diag_match *m = &d->matches[i];
+        m->doubtful = m->unseen || m->unknown || lost_a_member(d, m);
+        any = any || m->doubtful;
+    }
+    for (size_t p = 0; p < d->nprocs; p++) {
+        const struct diag_proc *proc = &d->procs[p];
+        for (uint32_t i = proc->first; may_break_off(proc) && i < proc->first + proc->count; i++) {
+            if (d->ops[i].match == DIAG_NONE || !broke_off(proc, &d->ops[i]))
+                continue;
+            d->matches[d->ops[i].match].doubtful = any = true;
+        }
     }
     return any;
 }

@@ -141,8 +141,10 @@ static void fill_window(void *context, size_t index)
     struct diag_proc *proc = &d->procs[index];
     struct job_tail *tail = &loading->tails[index];
     struct diag_op *ops = d->ops + proc->first;
-    for (size_t i = 0; i < tail->used; i++)
-        take_op(d, (uint32_t)index, &tail->ops[(tail->first + i) % tail->size], &ops[i]);
+    for (size_t i = 0, at = tail->first; i < tail->used; i++, at = at + 1 == tail->size ? 0 : at + 1) {
+        take_op(d, (uint32_t)index, &tail->ops[at], &ops[i]);
+        proc->gpu_timed = proc->gpu_timed || ops[i].op.gpu_end_ns;
+    }
     job_tail_free(tail);
     if (!in_order(ops, proc->count))
         qsort(ops, proc->count, sizeof *ops, launch_order);
@@ -173,8 +175,7 @@ static void take_facts(struct diag *d, uint32_t index, const struct job_tail *ta
 
 static enum rec_code load_windows(struct diag *d, struct loading *loading)
 {
-    const struct job_parallel taking = {d->nprocs, take_tail, NULL, loading};
-    job_parallel(d->threads, &taking);
+    job_parallel(d->threads, &(struct job_parallel){d->nprocs, take_tail, NULL, loading});
     if (loading->error.code != REC_OK) {
         if (d->err)
             *d->err = loading->error;
@@ -186,14 +187,14 @@ static enum rec_code load_windows(struct diag *d, struct loading *loading)
     d->oom = d->oom || !d->ops;
     if (d->oom)
         return REC_OK;
-    const struct job_parallel filling = {d->nprocs, fill_window, NULL, loading};
-    job_parallel(d->threads, &filling);
+    job_parallel(d->threads, &(struct job_parallel){d->nprocs, fill_window, NULL, loading});
     return REC_OK;
 }
 
-/* After the first abort of a communicator its ops mean nothing any more. */
-static void mark_late(struct diag *d)
+/* When each communicator was first aborted; false when none was. */
+static bool find_aborts(struct diag *d)
 {
+    bool any = false;
     for (size_t c = 0; c < d->ncomms; c++) {
         uint64_t aborted = UINT64_MAX;
         for (uint32_t i = 0; diag_has(d, d->comms[c]) && i < d->comms[c]->nmembers; i++) {
@@ -204,7 +205,14 @@ static void mark_late(struct diag *d)
                 aborted = when;
         }
         d->abort_ns[c] = aborted;
+        any = any || aborted != UINT64_MAX;
     }
+    return any;
+}
+
+/* After the first abort of a communicator its ops mean nothing any more. */
+static void mark_late(struct diag *d)
+{
     for (size_t i = 0; i < d->nops; i++) {
         struct diag_op *op = &d->ops[i];
         if (!op->member || (rec_kind_flags(op->op.kind) & REC_KF_TEARDOWN))
@@ -214,19 +222,24 @@ static void mark_late(struct diag *d)
     }
 }
 
-static void note_members(struct diag *d)
+/* How far the members of one process have come; they are nobody else's. */
+static void note_members(void *context, size_t index)
 {
-    for (size_t i = 0; i < d->nops; i++) {
+    struct diag *d = context;
+    const struct diag_proc *proc = &d->procs[index];
+    bool late = false;
+    for (uint32_t i = proc->first; i < proc->first + proc->count; i++) {
         struct diag_op *op = &d->ops[i];
         if (!op->member || !(rec_kind_flags(op->op.kind) & REC_KF_SEQ) || (op->op.flags & REC_OF_NO_SEQ))
             continue;
         struct diag_member *m = diag_member_of(d, op->member);
         if (op->op.seq < m->tail_seq)
             m->tail_seq = op->op.seq;
+        late = late || op->late;
         if (!op->late && op->op.seq + 1 > m->next_seq)
             m->next_seq = op->op.seq + 1;
     }
-    for (size_t i = 0; i < d->nops; i++) {
+    for (uint32_t i = proc->first; late && i < proc->first + proc->count; i++) {
         struct diag_op *op = &d->ops[i];
         if (!op->late || !(rec_kind_flags(op->op.kind) & REC_KF_SEQ) || (op->op.flags & REC_OF_NO_SEQ))
             continue;
@@ -297,7 +310,8 @@ enum rec_code diag_load(struct diag *d)
     if (code != REC_OK || d->oom)
         return code;
     diag_clock_align(d);
-    mark_late(d);
-    note_members(d);
+    if (find_aborts(d))
+        mark_late(d);
+    job_parallel(d->threads, &(struct job_parallel){d->nprocs, note_members, NULL, d});
     return REC_OK;
 }

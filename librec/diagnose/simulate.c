@@ -161,8 +161,10 @@ static void join_match(struct diag *d, uint32_t index)
         struct diag_op *first = &d->ops[m->first_op];
         m->compatible = m->compatible && fits(first, op);
         d->ops[m->last_op].match_next = index;
+        m->differs = m->differs || first->sig != op->sig;
     }
     m->last_op = index;
+    m->captures = m->captures || diag_captured(op);
     m->posted++;
 }
 
@@ -170,7 +172,7 @@ static void join_match(struct diag *d, uint32_t index)
 static bool capture_differs(const struct diag *d, const struct diag_match *m)
 {
     bool waiting = false, running = false;
-    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+    for (uint32_t i = m->captures ? m->first_op : DIAG_NONE; i != DIAG_NONE; i = d->ops[i].match_next) {
         const struct diag_op *op = &d->ops[i];
         waiting = waiting || (diag_captured(op) && d->procs[op->proc].graph_ns < op->op.enter_ns);
         running = running || !diag_captured(op);

@@ -140,10 +140,6 @@ static enum rec_code start(struct rec_reader *r, struct rec_error *err)
     struct rec_scan_state *scan = &r->scan;
     rec_crc_init(&scan->crc);
     scan->resync_budget = RESYNC_FACTOR * (scan->source.size + SALVAGE_BYTES);
-    r->zstd = ZSTD_createDCtx();
-    if (!r->zstd)
-        return rec_error_set(err, REC_ERR_NOMEM, r->path, 0, "no memory");
-    ZSTD_DCtx_setParameter(r->zstd, ZSTD_d_windowLogMax, REC_WIRE_WINDOW_LOG);
     if (scan->source.size == 0)
         return rec_error_set(err, REC_ERR_FORMAT, r->path, 0, "empty file");
     enum rec_code code = read_header(r, err);
@@ -269,6 +265,17 @@ void rec_reader_stats(const struct rec_reader *r, struct rec_reader_stats *stats
 
 /* ---- reading ---- */
 
+/* Made when the first piece is read: many readers only look at the header. */
+static bool make_zstd(struct rec_reader *r)
+{
+    if (r->zstd)
+        return true;
+    r->zstd = ZSTD_createDCtx();
+    if (r->zstd)
+        ZSTD_DCtx_setParameter(r->zstd, ZSTD_d_windowLogMax, REC_WIRE_WINDOW_LOG);
+    return r->zstd != NULL;
+}
+
 /* Decompresses one piece; all of its data must give exactly what the header says. */
 static bool inflate(struct rec_reader *r, const struct rec_piece *piece, const uint8_t *data)
 {
@@ -297,6 +304,10 @@ static enum rec_code next_piece(struct rec_reader *r, struct rec_error *err)
 {
     struct rec_piece piece;
     const uint8_t *data;
+    if (!make_zstd(r)) {
+        r->at_end = true;
+        return rec_error_set(err, REC_ERR_NOMEM, r->path, r->scan.pos, "no memory");
+    }
     for (;;) {
         enum rec_code code = rec_scan_piece(&r->scan, true, &piece, &data);
         if (code == REC_ERR_IO)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #define READ_AHEAD    ((size_t)256 << 10)
+#define READ_FIRST    ((size_t)16 << 10) /* often nothing but the header is wanted */
 #define RESYNC_WINDOW ((size_t)64 << 10)
 
 /* ---- bytes ---- */
@@ -17,7 +18,8 @@ const uint8_t *rec_source_get(struct rec_source *source, uint64_t offset, size_t
         return source->memory + offset;
     if (offset >= source->start && offset + bytes <= source->start + source->filled)
         return source->buffer + (offset - source->start);
-    size_t want = bytes > READ_AHEAD ? bytes : READ_AHEAD;
+    size_t ahead = source->filled ? READ_AHEAD : READ_FIRST;
+    size_t want = bytes > ahead ? bytes : ahead;
     if (want > source->size - offset)
         want = (size_t)(source->size - offset);
     source->start = offset;

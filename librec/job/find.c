@@ -8,12 +8,18 @@
 #include <unistd.h>
 
 #include "internal.h"
+#include "job/parallel.h"
+
+#define BATCH 256 /* headers that are read at a time */
 
 struct finder {
     struct job_sources *sources;
     struct job_lines *warnings;
     struct rec_error *err;
     struct rec_error first; /* the first file that could not be read */
+    unsigned threads;
+    const struct rec_progress *progress;
+    uint64_t looked_at; /* files */
 };
 
 static enum rec_code no_memory(struct rec_error *err)
@@ -181,41 +187,62 @@ bool job_source_append(struct job_source *source, struct job_part *part)
     return true;
 }
 
-/* proc_uid limits to one process; 0 takes any. An unreadable file is an error only when strict. */
-static enum rec_code take_file(struct finder *f, const char *path, uint64_t only, bool strict)
+/* What the header of one file says. */
+struct header {
+    char *path;
+    enum rec_code code;
+    struct rec_error problem;
+    struct job_meta meta;
+    char live[REC_LIVE_PATH_BYTES];
+    uint32_t number; /* of the part */
+};
+
+static void read_header(struct header *header)
 {
     struct rec_reader *reader;
-    struct rec_error problem = {0};
-    enum rec_code code = rec_reader_open(path, &reader, &problem);
+    header->problem = (struct rec_error){0};
+    header->code = rec_reader_open(header->path, &reader, &header->problem);
+    if (header->code != REC_OK)
+        return;
+    job_meta_parse(rec_reader_meta(reader), &header->meta, header->live);
+    header->number =
+        header->meta.recovered ? JOB_RECOVERED_PART + header->meta.recovered : rec_reader_part(reader);
+    rec_reader_close(reader);
+}
+
+/* only limits to one process, by its proc_uid; 0 takes any. An unreadable file is an error only when strict.
+ */
+static enum rec_code take_header(struct finder *f, const struct header *header, uint64_t only, bool strict)
+{
+    const char *path = header->path;
+    enum rec_code code = header->code;
     if (code == REC_ERR_NOMEM || (code != REC_OK && strict)) {
         if (f->err)
-            *f->err = problem;
+            *f->err = header->problem;
         return code;
     }
     if (code != REC_OK) {
-        job_warn(f->warnings, path, "%s", problem.text[0] ? problem.text : rec_code_name(code));
+        const char *text = header->problem.text;
+        job_warn(f->warnings, path, "%s", text[0] ? text : rec_code_name(code));
         if (f->sources->unreadable++ == 0)
-            f->first = problem;
+            f->first = header->problem;
         return REC_OK;
     }
-    struct job_meta meta;
-    char live[REC_LIVE_PATH_BYTES];
-    job_meta_parse(rec_reader_meta(reader), &meta, live);
-    uint32_t number = meta.recovered ? JOB_RECOVERED_PART + meta.recovered : rec_reader_part(reader);
-    rec_reader_close(reader);
-    if (only && meta.proc_uid != only)
+    if (only && header->meta.proc_uid != only)
         return REC_OK;
-    if (!meta.valid)
+    if (!header->meta.valid)
         job_warn(f->warnings, path, "the header's metadata is no JSON object");
-    struct job_source *source = source_of(f->sources, &meta);
-    if (!source || !add_part(source, path, number, f->warnings))
+    struct job_source *source = source_of(f->sources, &header->meta);
+    if (!source || !add_part(source, path, header->number, f->warnings))
         return no_memory(f->err);
-    source->meta.saw_live |= meta.saw_live;
-    if (live[0] == '/' && has_suffix(live, ".live") && !source->named_live &&
-        !(source->named_live = strdup(live)))
+    source->meta.saw_live |= header->meta.saw_live;
+    if (header->live[0] == '/' && has_suffix(header->live, ".live") && !source->named_live &&
+        !(source->named_live = strdup(header->live)))
         return no_memory(f->err);
     return REC_OK;
 }
+
+/* ---- directories ---- */
 
 static int select_frec(const struct dirent *entry)
 {
@@ -227,33 +254,60 @@ static int select_live(const struct dirent *entry)
     return has_suffix(entry->d_name, ".live");
 }
 
-/* Calls take for every entry that select accepts, in the order of names. */
-static enum rec_code each_entry(struct finder *f, const char *dir, int (*select)(const struct dirent *),
-                                enum rec_code (*take)(struct finder *f, const char *path, void *arg),
-                                void *arg)
+/* The paths of all entries that select accepts, in the order of names. */
+static enum rec_code list_entries(const char *dir, int (*select)(const struct dirent *),
+                                  struct job_lines *paths, struct rec_error *err)
 {
     struct dirent **entries;
     int count = scandir(dir, &entries, select, alphasort);
     if (count < 0)
-        return rec_error_set(f->err, errno == ENOMEM ? REC_ERR_NOMEM : REC_ERR_IO, dir, 0, "%s",
+        return rec_error_set(err, errno == ENOMEM ? REC_ERR_NOMEM : REC_ERR_IO, dir, 0, "%s",
                              strerror(errno));
-    enum rec_code code = REC_OK;
+    bool ok = job_grow(&paths->items, &paths->room, (size_t)count, sizeof(char *));
     for (int i = 0; i < count; i++) {
         char *path = NULL;
-        if (code == REC_OK && asprintf(&path, "%s/%s", dir, entries[i]->d_name) < 0)
-            code = no_memory(f->err);
-        if (code == REC_OK)
-            code = take(f, path, arg);
-        free(path);
+        ok = ok && asprintf(&path, "%s/%s", dir, entries[i]->d_name) >= 0;
+        if (ok)
+            paths->items[paths->count++] = path;
         free(entries[i]);
     }
     free(entries);
-    return code;
+    return ok ? REC_OK : no_memory(err);
 }
 
-static enum rec_code take_entry(struct finder *f, const char *path, void *arg)
+static void read_one(void *context, size_t index)
 {
-    return take_file(f, path, *(const uint64_t *)arg, false);
+    struct header *headers = context;
+    read_header(&headers[index]);
+}
+
+static enum rec_code looked(struct finder *f, size_t count)
+{
+    f->looked_at += count;
+    if (f->progress && !f->progress->report(f->progress->context, REC_PHASE_FIND, f->looked_at, 0))
+        return job_cancelled(f->err);
+    return REC_OK;
+}
+
+/* Headers are read by several threads, each into its own entry, and taken in the order of names. */
+static enum rec_code take_traces(struct finder *f, const char *dir, uint64_t only)
+{
+    struct job_lines paths = {0};
+    struct header *headers = malloc(BATCH * sizeof(*headers));
+    enum rec_code code = headers ? list_entries(dir, select_frec, &paths, f->err) : no_memory(f->err);
+    for (size_t first = 0, n; first < paths.count && code == REC_OK; first += n) {
+        n = paths.count - first < BATCH ? paths.count - first : BATCH;
+        for (size_t i = 0; i < n; i++)
+            headers[i].path = paths.items[first + i];
+        job_parallel(f->threads, &(struct job_parallel){n, read_one, NULL, headers});
+        for (size_t i = 0; i < n && code == REC_OK; i++)
+            code = take_header(f, &headers[i], only, false);
+        if (code == REC_OK)
+            code = looked(f, n);
+    }
+    free(headers);
+    job_lines_free(&paths);
+    return code;
 }
 
 static void copy_field(char *to, size_t size, const char *from, size_t from_size)
@@ -310,9 +364,8 @@ struct places {
     size_t count;
 };
 
-static enum rec_code take_region(struct finder *f, const char *path, void *arg)
+static enum rec_code take_region(struct finder *f, const char *path, const struct places *places)
 {
-    const struct places *places = arg;
     struct region region;
     enum rec_code code = region_read(path, &region, f->err);
     if (code != REC_OK) /* somebody else's affair, or gone meanwhile */
@@ -341,13 +394,25 @@ static enum rec_code take_live_argument(struct finder *f, const char *path)
     return code == REC_OK ? attach_region(f, path, &region) : code;
 }
 
+static enum rec_code take_file(struct finder *f, const char *path)
+{
+    struct header *header = malloc(sizeof(*header));
+    if (!header)
+        return no_memory(f->err);
+    header->path = (char *)(uintptr_t)path;
+    read_header(header);
+    enum rec_code code = take_header(f, header, 0, true);
+    free(header);
+    return code;
+}
+
 /* One file named by the user stands for its process: the other parts beside it belong to it. */
 static enum rec_code take_file_argument(struct finder *f, const char *path)
 {
     if (has_suffix(path, ".live"))
         return take_live_argument(f, path);
     size_t before = f->sources->count;
-    enum rec_code code = take_file(f, path, 0, true);
+    enum rec_code code = take_file(f, path);
     if (code != REC_OK || f->sources->count == before || f->sources->items[before].proc_uid == 0)
         return code;
     const char *slash = strrchr(path, '/');
@@ -356,9 +421,15 @@ static enum rec_code take_file_argument(struct finder *f, const char *path)
         return no_memory(f->err);
     uint64_t only = f->sources->items[before].proc_uid;
     struct job_lines ignored = {0};
-    struct finder siblings = {.sources = f->sources, .warnings = &ignored, .err = f->err};
+    struct finder siblings = {.sources = f->sources,
+                              .warnings = &ignored,
+                              .err = f->err,
+                              .threads = f->threads,
+                              .progress = f->progress,
+                              .looked_at = f->looked_at};
     uint32_t unreadable = f->sources->unreadable;
-    code = each_entry(&siblings, dir, select_frec, take_entry, &only);
+    code = take_traces(&siblings, dir, only);
+    f->looked_at = siblings.looked_at;
     f->sources->unreadable = unreadable; /* strangers' files */
     job_lines_free(&ignored);
     free(dir);
@@ -375,8 +446,7 @@ static enum rec_code take_argument(struct finder *f, const char *path, struct pl
     char *real = realpath(path, NULL);
     if (real)
         places->paths[places->count++] = real;
-    uint64_t any = 0;
-    return each_entry(f, path, select_frec, take_entry, &any);
+    return take_traces(f, path, 0);
 }
 
 /* The regions that traces name in their metadata: only of this boot of this host. */
@@ -404,9 +474,13 @@ static enum rec_code take_named_regions(struct finder *f)
 static enum rec_code take_live_dir(struct finder *f, const char *live_dir, struct places *places)
 {
     char *dir;
+    struct job_lines paths = {0};
     if (asprintf(&dir, "%s/frec-%u", live_dir, (unsigned)geteuid()) < 0)
         return no_memory(f->err);
-    enum rec_code code = each_entry(f, dir, select_live, take_region, places);
+    enum rec_code code = list_entries(dir, select_live, &paths, f->err);
+    for (size_t i = 0; i < paths.count && code == REC_OK; i++)
+        code = take_region(f, paths.items[i], places);
+    job_lines_free(&paths);
     free(dir);
     return code == REC_ERR_IO ? REC_OK : code; /* nobody records here */
 }
@@ -427,7 +501,11 @@ static enum rec_code report_nothing(const struct finder *f, const char *dir)
 enum rec_code job_find(const char *const *dirs, size_t ndirs, const struct rec_job_options *options,
                        struct job_sources *sources, struct job_lines *warnings, struct rec_error *err)
 {
-    struct finder f = {.sources = sources, .warnings = warnings, .err = err};
+    struct finder f = {.sources = sources,
+                       .warnings = warnings,
+                       .err = err,
+                       .threads = options->threads,
+                       .progress = options->progress};
     struct places places = {.paths = calloc(ndirs + 1, sizeof(char *))};
     enum rec_code code = places.paths ? REC_OK : no_memory(err);
     for (size_t i = 0; i < ndirs && code == REC_OK; i++)

@@ -320,8 +320,8 @@ void diag_find_waits(struct diag *d)
         struct diag_op *op = &d->ops[i];
         bool waits =
             op->unit != DIAG_NONE ? blocked(op) && !d->procs[op->proc].ended_well : teardown_waits(d, i);
-        if (!waits || d->procs[op->proc].cut)
-            continue; /* how a trace that is cut off went on is not known */
+        if (!waits || !op->member || d->procs[op->proc].cut)
+            continue; /* on whom it waits is not known; nor how a trace that is cut off went on */
         add_waiter(d, &ids, i);
         struct diag_proc *proc = &d->procs[op->proc];
         if (diag_is_stale(d, op)) {

@@ -3,7 +3,8 @@
 A case is a TOML file:
 
     source, title       where the bug comes from, what happens
-    ranks, timeout      processes; seconds after which all that still run are killed
+    ranks, timeout      processes; seconds after which all that still run are killed (4.3: signs of life are written
+                        to files every 2 s, so these tell of 4 s)
     job                 a script for fr-script, or
     train               arguments of fr-train, or
     python              arguments of samples/jobs/pytrain
@@ -59,7 +60,7 @@ def run(case, recording):
     for host, where in case.get("hosts", {}).items():
         for rank in where["ranks"]:
             rank_env.setdefault(str(rank), {}).update(ELSEWHERE_HOST=host, ELSEWHERE_CLOCK_MS=where.get("clock_ms", 0))
-    options = dict(timeout=case.get("timeout", 3), env=case.get("env"), rank_env=rank_env,
+    options = dict(timeout=case.get("timeout", 4.3), env=case.get("env"), rank_env=rank_env,
                    preload=[harness.ELSEWHERE] if "hosts" in case else [])
     if case.get("nccl") == "2.32":
         options["options"] = ["--lib", harness.NCCL_2_32]

@@ -10,6 +10,27 @@ struct browse_options {
     bool mono, ascii;
 };
 
+/* What is done before there is something to browse. */
+struct browse_progress {
+    bool over;
+    double part; /* 0 … 1; negative = not known */
+    char text[128];
+};
+
+enum browse_wait {
+    BROWSE_READY,       /* it is over; the terminal stays open for browse_run, or until browse_close */
+    BROWSE_LEFT,        /* the user left before: signo is 0, or the signal that told so */
+    BROWSE_NO_TERMINAL, /* after a message */
+};
+
+/* Opens the terminal and shows what is being done until it is over. look is called often. */
+enum browse_wait browse_wait(const struct browse_options *options, const char *title,
+                             void (*look)(void *context, struct browse_progress *progress), void *context,
+                             int *signo);
+void browse_close(void);
+/* Ends the process by this signal, as it would have without a browser; returns for 0 and SIGINT. */
+void browse_pass_on(int signo);
+
 /*
  * Runs until the user leaves; job and verdict stay the caller's. Returns the exit status:
  * the verdict's, or FR_EXIT_ERROR after a message when there is no usable terminal. A

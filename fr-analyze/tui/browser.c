@@ -1,5 +1,4 @@
 /* The frame around the views: header, tabs, the way back, the loop between keys and work. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +29,7 @@ static const struct tui_binding shared[] = {
     {CMD_DIFF, {TUI_F(7), 'd'}, "Diff", "compare two ranks (tag with Space to choose)"},
     {CMD_TIME, {TUI_F(8), 'l'}, "Time", "show the selected thing on the timeline"},
     {CMD_FINDING, {TUI_F(9), 'f'}, "Finding", "go to the next finding"},
+    {CMD_RUN, {'r'}, NULL, "of a job that was restarted: show the run before, after the first the last"},
 };
 static const struct tui_binding line_keys[] = {
     {TUI_SEARCH, {TUI_F(3), '/'}, "Search", "search: moves to the next line that contains the text"},
@@ -89,11 +89,24 @@ static bool has_subject(const struct browser *b, const struct place *place)
     }
 }
 
+static void show_run(struct browser *b, size_t run)
+{
+    if (run == b->data.run || run >= b->data.nruns)
+        return;
+    browse_data_show(&b->data, run);
+    for (unsigned v = 0; v < VIEWS; v++)
+        if (views[v]->forget != NULL)
+            views[v]->forget(b);
+}
+
 static void show(struct browser *b, const struct place *place)
 {
     struct tui_table *table = b->tables[place->view];
-    bool follow = place->view != b->here.view;
+    if (place->run != 0)
+        show_run(b, place->run - 1);
+    bool follow = place->view != b->here.view || place->run != b->here.run;
     b->here = *place;
+    b->here.run = (uint32_t)b->data.run + 1;
     b->width = tui_columns();
     b->shell.page_open = false;
     b->shell.mode = TUI_MODE_BROWSE;
@@ -152,6 +165,7 @@ static void go_back(struct browser *b)
     /* The timeline stays where it is. */
     if (place.view == VIEW_TIME)
         place = (struct place){.view = VIEW_TIME,
+                               .run = place.run,
                                .process = BROWSE_NONE,
                                .other = BROWSE_NONE,
                                .seq = NO_SEQ,
@@ -169,9 +183,31 @@ static void go_to_view(struct browser *b, enum view_id view)
         browser_go(b, &place);
 }
 
+/* Places of the other run remain on the way back. */
+static void go_to_run(struct browser *b, size_t run)
+{
+    struct place place = {.view = b->here.view < MAIN_VIEWS ? b->here.view : VIEW_VERDICT,
+                          .run = (uint32_t)run + 1,
+                          .process = BROWSE_NONE,
+                          .other = BROWSE_NONE,
+                          .seq = NO_SEQ,
+                          .src = -1,
+                          .dst = -1};
+    if (run != b->data.run)
+        browser_go(b, &place);
+}
+
+static void go_to_earlier_run(struct browser *b)
+{
+    if (b->data.nruns == 1)
+        snprintf(b->shell.status, sizeof b->shell.status, "the job was not restarted");
+    go_to_run(b, (b->data.run + b->data.nruns - 1) % b->data.nruns);
+}
+
 static void go_to_finding(struct browser *b)
 {
     struct place place;
+    go_to_run(b, b->data.nruns - 1); /* the findings are about the last one */
     size_t n = b->data.verdict->nfindings;
     for (size_t i = 0; i < n; i++) {
         b->finding = (uint32_t)((b->finding + 1) % n);
@@ -297,8 +333,22 @@ static void draw_tabs(struct browser *b, int y)
         tui_say(y, tab_x(MAIN_VIEWS), TUI_COLUMN, "[%s]", views[b->here.view]->name);
 }
 
+/* Of a run that is over only this is known. */
+static void draw_run_line(const struct browser *b, int y)
+{
+    const struct rec_generation *run = &b->data.verdict->census->generations[b->data.run];
+    int x = 1 + tui_say(y, 1, TUI_WARN, "run %zu of %zu", b->data.run + 1, b->data.nruns);
+    x += tui_say(y, x, TUI_NORMAL, ", earlier: ");
+    tui_put(y, x, tui_columns() - x, run->nculprits > 0 ? TUI_BAD : TUI_NORMAL, TUI_LEFT,
+            run->type != NULL ? run->type : "not examined");
+}
+
 static void draw_verdict_line(const struct browser *b, int y)
 {
+    if (b->data.run + 1 < b->data.nruns) {
+        draw_run_line(b, y);
+        return;
+    }
     const struct rec_finding *f = &b->data.verdict->findings[0];
     bool good = b->data.verdict->status == REC_STATUS_HEALTHY;
     char folded[128] = "";
@@ -310,6 +360,8 @@ static void draw_verdict_line(const struct browser *b, int y)
         x += tui_say(y, x, TUI_BAD, "%.40s", folded);
     }
     x += tui_say(y, x, TUI_NORMAL, "  of %zu", b->data.nranks);
+    if (b->data.nruns > 1)
+        x += tui_say(y, x, TUI_NORMAL, ", run %zu of %zu", b->data.run + 1, b->data.nruns);
     const struct rec_job_info *info = rec_job_info(b->data.job);
     int room = tui_columns() - x - 3;
     if (room > 8)
@@ -400,6 +452,9 @@ static void run_command(struct browser *b, int command)
         break;
     case CMD_FINDING:
         go_to_finding(b);
+        break;
+    case CMD_RUN:
+        go_to_earlier_run(b);
         break;
     default:
         if (views[b->here.view]->command != NULL)
@@ -583,9 +638,6 @@ int browse_run(const struct rec_job *job, const struct rec_verdict *verdict,
     free(b);
     if (!open)
         return fr_errorf(NULL, "%s", reason);
-    if (signo != 0 && signo != SIGINT) {
-        signal(signo, SIG_DFL);
-        raise(signo);
-    }
+    browse_pass_on(signo);
     return (int)verdict->status;
 }

@@ -36,6 +36,7 @@ enum view_id {
 
 struct place {
     enum view_id view;
+    uint32_t run;     /* number of the run that it belongs to; 0 = the one that is shown */
     uint32_t process; /* index in the job's list; BROWSE_NONE */
     uint32_t other;   /* DIFF: the right one */
     const struct rec_communicator *comm;
@@ -69,6 +70,10 @@ struct rank_figures {
     bool open;                       /* last has not returned */
 };
 
+/*
+ * A job that was restarted has several runs (generations). One is shown at a time, at first the
+ * last one, which the findings are about; ranks, shown and the times below are its own.
+ */
 struct browse_data {
     const struct rec_job *job;
     const struct rec_verdict *verdict;
@@ -77,16 +82,21 @@ struct browse_data {
     struct rec_communicator *const *comms;
     size_t ncomms;
     struct comm_figures *figures; /* by communicator index */
+    size_t run, nruns;            /* the run that is shown, of how many; from 0 */
+    uint32_t *shown;              /* indices of its communicators */
+    size_t nshown;
+    uint32_t *shown_at; /* by communicator index: its place in shown; BROWSE_NONE */
     struct rank_figures *ranks;
     size_t nranks;
-    uint32_t *rank_of;          /* by process index: its entry in ranks */
+    uint32_t *rank_of;          /* by process index: its entry in ranks; BROWSE_NONE = of another run */
     int64_t *offsets;           /* by process index: of its host's clock against the common one, ns */
-    uint64_t first_ns, last_ns; /* of the job, common clock */
+    uint64_t first_ns, last_ns; /* of the run, common clock */
     uint64_t quiet_ns;          /* last time that any NCCL call began or returned, common clock */
 };
 
 bool browse_data_init(struct browse_data *data, const struct rec_job *job, const struct rec_verdict *verdict);
 void browse_data_free(struct browse_data *data);
+void browse_data_show(struct browse_data *data, size_t run);
 /*
  * Records have the clock of their host; a verdict's times, places and what is shown have the common
  * one, which is that of the job's first host. From the one to the other; 0 stays 0.
@@ -95,7 +105,7 @@ uint64_t browse_common_ns(const struct browse_data *data, const struct rec_proce
 uint64_t browse_host_ns(const struct browse_data *data, const struct rec_process *process, uint64_t ns);
 /* Could the clock of its host be compared with the common one? */
 bool browse_clock_known(const struct browse_data *data, const struct rec_process *process);
-/* The last process of a job rank; BROWSE_NONE. */
+/* The last process of a job rank in the run that is shown; BROWSE_NONE. */
 uint32_t browse_process_of(const struct browse_data *data, int32_t rank);
 struct rec_member *browse_member(const struct rec_process *process, const struct rec_communicator *comm);
 struct rec_member *browse_member_at(const struct rec_communicator *comm, int64_t comm_rank);
@@ -209,6 +219,8 @@ struct view {
     bool (*target)(struct browser *browser, struct place *target);
     /* Reads on until deadline_ns; true = the screen has something new or will have. NULL = never. */
     bool (*work)(struct browser *browser, uint64_t deadline_ns);
+    void (*forget)(
+        struct browser *browser); /* another run is shown: let go of all that is of the old; NULL */
     void (*about)(struct browser *browser, char *text, size_t size, enum tui_style *style);
     bool (*command)(struct browser *browser, int command); /* its own commands; NULL = none */
 };
@@ -225,6 +237,7 @@ enum {
     CMD_DIFF,
     CMD_TIME,
     CMD_FINDING,
+    CMD_RUN,
     CMD_OWN, /* commands of one view begin here */
 };
 

@@ -117,9 +117,14 @@ static bool listed(const int32_t *ranks, size_t count, int32_t rank)
     return count > 0 && bsearch(&rank, ranks, count, sizeof *ranks, compare_i32) != NULL;
 }
 
-/* The first finding that names the rank decides. */
-static enum role role_of(const struct rec_verdict *verdict, int32_t rank)
+/* The first finding that names the rank decides; of earlier runs only the culprits are known. */
+static enum role role_of(const struct browse_data *data, int32_t rank)
 {
+    const struct rec_verdict *verdict = data->verdict;
+    if (data->run + 1 < data->nruns) {
+        const struct rec_generation *run = &verdict->census->generations[data->run];
+        return listed(run->culprits, run->nculprits, rank) ? ROLE_CULPRIT : ROLE_NONE;
+    }
     for (size_t i = 0; i < verdict->nfindings && rank >= 0; i++) {
         const struct rec_finding *f = &verdict->findings[i];
         if (listed(f->culprits, f->nculprits, rank))
@@ -132,6 +137,11 @@ static enum role role_of(const struct rec_verdict *verdict, int32_t rank)
     return ROLE_NONE;
 }
 
+static bool of_run(const struct browse_data *data, size_t process)
+{
+    return data->verdict->census->generation_of[process] == data->run;
+}
+
 /* Processes come by rank; the holes between them are ranks without a trace. Those without a rank stay last.
  */
 static void list_ranks(struct browse_data *data, uint32_t expected)
@@ -141,6 +151,8 @@ static void list_ranks(struct browse_data *data, uint32_t expected)
     while (unranked < data->nprocesses && data->processes[unranked]->rank < 0)
         unranked++;
     for (size_t i = unranked; i < data->nprocesses; i++) {
+        if (!of_run(data, i))
+            continue;
         for (; next < data->processes[i]->rank && next < expected; next++)
             data->ranks[data->nranks++] =
                 (struct rank_figures){.rank = (int32_t)next, .process = BROWSE_NONE};
@@ -151,11 +163,38 @@ static void list_ranks(struct browse_data *data, uint32_t expected)
     for (; unranked == 0 && next < expected; next++)
         data->ranks[data->nranks++] = (struct rank_figures){.rank = (int32_t)next, .process = BROWSE_NONE};
     for (size_t i = 0; i < unranked; i++) {
+        if (!of_run(data, i))
+            continue;
         data->rank_of[i] = (uint32_t)data->nranks;
         figure_rank(data, &data->ranks[data->nranks++], (uint32_t)i);
     }
     for (size_t i = 0; i < data->nranks; i++)
-        data->ranks[i].role = role_of(data->verdict, data->ranks[i].rank);
+        data->ranks[i].role = role_of(data, data->ranks[i].rank);
+}
+
+static void list_comms(struct browse_data *data)
+{
+    data->nshown = 0;
+    for (size_t c = 0; c < data->ncomms; c++) {
+        const struct rec_communicator *comm = data->comms[c];
+        bool shown = comm->nmembers > 0 ? of_run(data, comm->members[0]->process->index)
+                                        : data->run + 1 == data->nruns;
+        data->shown_at[c] = shown ? (uint32_t)data->nshown : BROWSE_NONE;
+        if (shown)
+            data->shown[data->nshown++] = (uint32_t)c;
+    }
+}
+
+void browse_data_show(struct browse_data *data, size_t run)
+{
+    uint32_t expected = data->verdict->census->generations[run].expected;
+    data->run = run;
+    data->nranks = 0;
+    data->first_ns = data->last_ns = data->quiet_ns = 0;
+    for (size_t i = 0; i < data->nprocesses; i++)
+        data->rank_of[i] = BROWSE_NONE;
+    list_ranks(data, expected < RANKS_MAX ? expected : RANKS_MAX);
+    list_comms(data);
 }
 
 bool browse_data_init(struct browse_data *data, const struct rec_job *job, const struct rec_verdict *verdict)
@@ -163,20 +202,27 @@ bool browse_data_init(struct browse_data *data, const struct rec_job *job, const
     *data = (struct browse_data){.job = job, .verdict = verdict};
     data->processes = rec_job_processes(job, &data->nprocesses);
     data->comms = rec_job_communicators(job, &data->ncomms);
-    uint32_t expected = rec_job_expected_ranks(job);
+    uint32_t expected = 0;
+    data->nruns = verdict->census->ngenerations;
+    for (size_t r = 0; r < data->nruns; r++)
+        if (verdict->census->generations[r].expected > expected)
+            expected = verdict->census->generations[r].expected;
     if (expected > RANKS_MAX)
         expected = RANKS_MAX;
     data->figures = calloc(data->ncomms + 1, sizeof *data->figures);
     data->ranks = calloc(data->nprocesses + expected + 1, sizeof *data->ranks);
     data->rank_of = calloc(data->nprocesses + 1, sizeof *data->rank_of);
     data->offsets = calloc(data->nprocesses + 1, sizeof *data->offsets);
-    if (data->figures == NULL || data->ranks == NULL || data->rank_of == NULL || data->offsets == NULL) {
+    data->shown = calloc(data->ncomms + 1, sizeof *data->shown);
+    data->shown_at = calloc(data->ncomms + 1, sizeof *data->shown_at);
+    if (data->shown == NULL || data->shown_at == NULL || data->figures == NULL || data->ranks == NULL ||
+        data->rank_of == NULL || data->offsets == NULL) {
         browse_data_free(data);
         return false;
     }
     take_clocks(data);
     figure_comms(data);
-    list_ranks(data, expected);
+    browse_data_show(data, data->nruns - 1);
     return true;
 }
 
@@ -186,6 +232,9 @@ void browse_data_free(struct browse_data *data)
     free(data->ranks);
     free(data->rank_of);
     free(data->offsets);
+    free(data->shown);
+    free(data->shown_at);
+    data->shown = data->shown_at = NULL;
     data->offsets = NULL;
     data->figures = NULL;
     data->ranks = NULL;
@@ -202,7 +251,11 @@ uint32_t browse_process_of(const struct browse_data *data, int32_t rank)
         else
             hi = middle;
     }
-    return rank >= 0 && lo > 0 && data->processes[lo - 1]->rank == rank ? (uint32_t)lo - 1 : BROWSE_NONE;
+    for (; rank >= 0 && lo > 0 && data->processes[lo - 1]->rank == rank; lo--) {
+        if (of_run(data, lo - 1))
+            return (uint32_t)lo - 1;
+    }
+    return BROWSE_NONE;
 }
 
 struct rec_member *browse_member(const struct rec_process *process, const struct rec_communicator *comm)

@@ -249,6 +249,13 @@ bool strips_fill(struct strips *strips, uint32_t process, const struct strip_win
     return strip->complete;
 }
 
+void strips_drop(struct strips *strips)
+{
+    drop(strips);
+    for (size_t i = 0; i < STRIPS; i++)
+        strips->strips[i].complete = false;
+}
+
 void strips_free(struct strips *strips)
 {
     drop(strips);

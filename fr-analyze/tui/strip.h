@@ -66,6 +66,8 @@ bool strips_fill(struct strips *strips, uint32_t process, const struct strip_win
  */
 bool strips_blamed(const struct strips *strips, uint32_t process, const struct rec_communicator *comm,
                    uint64_t from, uint64_t span);
+/* Forgets what was read. */
+void strips_drop(struct strips *strips);
 void strips_free(struct strips *strips);
 
 #endif

@@ -60,7 +60,12 @@ static const struct tui_column columns[COLUMNS] = {
 
 static size_t rows(void *context)
 {
-    return ((const struct browser *)context)->data.ncomms;
+    return ((const struct browser *)context)->data.nshown;
+}
+
+static const struct rec_communicator *comm_at(const struct browser *b, size_t row)
+{
+    return b->data.comms[b->data.shown[row]];
 }
 
 static uint64_t id(void *context, size_t row)
@@ -72,8 +77,9 @@ static uint64_t id(void *context, size_t row)
 static size_t parent(void *context, size_t row)
 {
     const struct browser *b = context;
-    const struct rec_communicator *up = b->data.comms[row]->parent;
-    return up != NULL ? up->index : TUI_NO_ROW;
+    const struct rec_communicator *up = comm_at(b, row)->parent;
+    return up != NULL && b->data.shown_at[up->index] != BROWSE_NONE ? b->data.shown_at[up->index]
+                                                                    : TUI_NO_ROW;
 }
 
 static void put_status(struct tui_cell *cell, const struct browse_data *data,
@@ -100,8 +106,8 @@ static void put_status(struct tui_cell *cell, const struct browse_data *data,
 static void cell_of(void *context, size_t row, unsigned column, struct tui_cell *cell)
 {
     const struct browser *b = context;
-    const struct rec_communicator *c = b->data.comms[row];
-    const struct comm_figures *f = &b->data.figures[row];
+    const struct rec_communicator *c = comm_at(b, row);
+    const struct comm_figures *f = &b->data.figures[c->index];
     const char *made;
     uint64_t p2p = 0;
     switch (column) {
@@ -171,8 +177,8 @@ static bool show(struct browser *b, const struct place *place)
 {
     if (!tui_table_update(b->tables[VIEW_COMMS]))
         return false;
-    if (place->comm != NULL)
-        tui_table_select_id(b->tables[VIEW_COMMS], place->comm->index + 1);
+    if (place->comm != NULL && b->data.shown_at[place->comm->index] != BROWSE_NONE)
+        tui_table_select_id(b->tables[VIEW_COMMS], b->data.shown_at[place->comm->index] + 1);
     return true;
 }
 
@@ -184,7 +190,7 @@ static bool target(struct browser *b, struct place *to)
     *to = (struct place){.view = VIEW_COMM,
                          .process = BROWSE_NONE,
                          .other = BROWSE_NONE,
-                         .comm = b->data.comms[row],
+                         .comm = comm_at(b, row),
                          .seq = NO_SEQ,
                          .src = -1,
                          .dst = -1};
@@ -194,11 +200,11 @@ static bool target(struct browser *b, struct place *to)
 static void about(struct browser *b, char *text, size_t size, enum tui_style *style)
 {
     size_t uneven = 0;
-    for (size_t i = 0; i < b->data.ncomms; i++)
-        uneven += b->data.figures[i].behind > 0;
+    for (size_t i = 0; i < b->data.nshown; i++)
+        uneven += b->data.figures[b->data.shown[i]].behind > 0;
     *style = TUI_NORMAL;
     snprintf(text, size, "%zu communicators, %zu of them uneven. SPREAD: ops between first and last member",
-             b->data.ncomms, uneven);
+             b->data.nshown, uneven);
 }
 
 const struct view view_comms = {.name = "Communicators",

@@ -330,17 +330,27 @@ static void fini(struct browser *b)
     free(v);
 }
 
+static void forget(struct browser *b)
+{
+    struct ranks_view *v = b->state[VIEW_RANKS];
+    free(v->ranges);
+    free(v->range_of);
+    v->ranges = NULL;
+    v->range_of = NULL;
+    v->nranges = 0;
+}
+
 /* With a process: to its line, or to that of its range. */
 static bool show(struct browser *b, const struct place *place)
 {
     struct ranks_view *v = b->state[VIEW_RANKS];
     struct tui_table *table = b->tables[VIEW_RANKS];
-    if (!tui_table_update(table))
+    if ((v->ranges == NULL && !fold(v)) || !tui_table_update(table))
         return false;
     if (place->process == BROWSE_NONE)
         return true;
     uint32_t rank = b->data.rank_of[place->process];
-    if (!tui_table_select_id(table, rank + 1) && v->range_of[rank] != BROWSE_NONE)
+    if (rank != BROWSE_NONE && !tui_table_select_id(table, rank + 1) && v->range_of[rank] != BROWSE_NONE)
         tui_table_select_id(table, b->data.nranks + v->range_of[rank] + 1);
     return true;
 }
@@ -385,4 +395,5 @@ const struct view view_ranks = {.name = "Ranks",
                                 .fini = fini,
                                 .show = show,
                                 .target = target,
+                                .forget = forget,
                                 .about = about};

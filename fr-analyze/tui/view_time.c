@@ -351,13 +351,14 @@ static void other_axis(struct time_view *v)
 
 static void go_to_divergence(struct time_view *v)
 {
-    const struct rec_verdict *verdict = v->browser->data.verdict;
-    for (size_t i = 0; i < verdict->nfindings; i++) {
+    const struct browse_data *data = &v->browser->data;
+    const struct rec_verdict *verdict = data->verdict;
+    for (size_t i = 0; data->run + 1 == data->nruns && i < verdict->nfindings; i++) {
         struct place place;
         const struct rec_finding *f = &verdict->findings[i];
         if (f->comm == NULL || f->seq == NO_SEQ || f->comm->nmembers == 0)
             continue;
-        browse_finding_place(&v->browser->data, f, NULL, &place);
+        browse_finding_place(data, f, NULL, &place);
         go_to(v, &place);
         return;
     }
@@ -380,7 +381,7 @@ static bool first_stuck(const struct browse_data *data, uint32_t *process, uint6
             *when_ns = entered_ns;
         }
     }
-    bool open = *process != BROWSE_NONE;
+    bool open = *process != BROWSE_NONE || data->run + 1 < data->nruns; /* findings are about the last run */
     for (size_t i = 0; i < f->nevidence && !open; i++) {
         const struct rec_evidence *e = &f->evidence[i];
         uint32_t waits = browse_process_of(data, e->rank);
@@ -511,6 +512,15 @@ static void fini(struct browser *b)
     free(v);
 }
 
+static void forget(struct browser *b)
+{
+    struct time_view *v = b->state[VIEW_TIME];
+    strips_drop(&v->strips);
+    v->comm = NULL;
+    v->by_seq = v->placed = false;
+    b->timeline.lane = b->timeline.top = 0;
+}
+
 const struct view view_time = {.name = "Timeline",
                                .bindings = bindings,
                                .nbindings = sizeof bindings / sizeof bindings[0],
@@ -519,5 +529,6 @@ const struct view view_time = {.name = "Timeline",
                                .show = show,
                                .target = target,
                                .work = work,
+                               .forget = forget,
                                .about = about,
                                .command = command};

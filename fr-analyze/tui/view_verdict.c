@@ -148,6 +148,59 @@ static void add_finding(struct browser *b, const struct rec_finding *f)
     add_evidence(b, lines, f);
 }
 
+static void say_run(struct browser *b, struct lines *lines, size_t r, const struct place *to)
+{
+    const struct rec_generation *run = &b->data.verdict->census->generations[r];
+    char start[24], end[24];
+    word_clock(start, sizeof start, run->start_ns, 0);
+    word_clock(end, sizeof end, run->last_ns, 0);
+    lines_add(lines, run->nculprits > 0 ? TUI_BAD : TUI_NORMAL, 4, to,
+              "  run %zu%s%s, %s to %s UTC, %u processes: %s", r + 1,
+              run->restart[0] != '\0' ? ", restart " : "", run->restart, start, end, run->processes,
+              run->type != NULL ? run->type : "not examined");
+    if (run->summary != NULL)
+        lines_add(lines, TUI_NORMAL, 4, to, "    %s", run->summary);
+}
+
+/* A job that was restarted: the runs before the last, each a way to it. */
+static void add_runs(struct browser *b, struct lines *lines)
+{
+    if (b->data.nruns == 1)
+        return;
+    lines_add(lines, TUI_BOLD, 0, NULL, "Earlier runs (r shows them)");
+    for (size_t r = b->data.nruns - 1; r-- > 0;) {
+        const struct place to = {.view = VIEW_RANKS,
+                                 .run = (uint32_t)r + 1,
+                                 .process = BROWSE_NONE,
+                                 .other = BROWSE_NONE,
+                                 .seq = NO_SEQ,
+                                 .src = -1,
+                                 .dst = -1};
+        say_run(b, lines, r, &to);
+    }
+    lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
+}
+
+/* How a run ended that another one followed. */
+static void show_earlier(struct browser *b, struct lines *lines)
+{
+    const struct rec_generation *run = &b->data.verdict->census->generations[b->data.run];
+    const struct place to = {.view = VIEW_VERDICT,
+                             .run = (uint32_t)b->data.nruns,
+                             .process = BROWSE_NONE,
+                             .other = BROWSE_NONE,
+                             .seq = NO_SEQ,
+                             .src = -1,
+                             .dst = -1};
+    lines_add(lines, TUI_BOLD, 0, NULL, "An earlier run of this job");
+    say_run(b, lines, b->data.run, NULL);
+    lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
+    add_ranks(b, lines, "to blame:", TUI_BAD, run->culprits, run->nculprits);
+    lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
+    lines_add(lines, TUI_NORMAL, 2, &to, "  The findings are about the last run, %zu (Enter).",
+              b->data.nruns);
+}
+
 static void add_input(struct browser *b, struct lines *lines)
 {
     struct rec_job_input input;
@@ -194,11 +247,17 @@ static bool show(struct browser *b, const struct place *place)
     read_steps(v);
     lines_clear(lines);
     lines->width = b->width - 1;
+    if (b->data.run + 1 < b->data.nruns) {
+        show_earlier(b, lines);
+        tui_table_sort(b->tables[VIEW_VERDICT], 1, false);
+        return !lines->oom;
+    }
     for (size_t i = 0; i < b->data.verdict->nfindings; i++) {
         if (i == 1)
             lines_add(lines, TUI_COLUMN, 0, NULL, "Also found");
         add_finding(b, &b->data.verdict->findings[i]);
     }
+    add_runs(b, lines);
     add_input(b, lines);
     tui_table_sort(b->tables[VIEW_VERDICT], 1, false);
     return !lines->oom;

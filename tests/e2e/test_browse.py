@@ -247,6 +247,37 @@ def test_communicators_as_a_list():
         terminal.until(r"^A [^$]*^B [^$]*^c47ebb5b ")
 
 
+@pytest.mark.sanitize
+@pytest.mark.skipif(not harness.ELSEWHERE.exists(), reason="built without the sample jobs")
+def test_runs_of_a_job_that_was_restarted():
+    """The last one is shown; the others are a key away, and the way back leads through them."""
+    with harness.Recording() as recording:
+        (recording.root / "first").write_text("init solo name=before\nallreduce solo 64 f32 sum\nsync\n"
+                                              "meet all count=2\nexit 3\n")
+        (recording.root / "second").write_text("init world name=after\nallreduce world 8 f32 sum\nsync\n"
+                                               "split half world rank name=half\ndestroy half\ndestroy world\n")
+        recording.run(2, ["sh", "-c", "export FREC_JOB_ID=again; $run $at/first; $run $at/second"], timeout=20,
+                      env={"run": harness.FR_SCRIPT, "at": recording.root})
+        with Terminal(recording.traces, columns=120, rows=30) as terminal:
+            terminal.until(r"^ healthy .*, run 2 of 2 ")
+            terminal.until(r"^Earlier runs [^$]*^ +run 1, .* 2 processes: \w+")
+            terminal.keys("2")
+            text = terminal.until("after")
+            assert "before" not in text and "half" in text
+            terminal.keys("r")
+            text = terminal.until("before")
+            assert "after" not in text and "run 1 of 2, earlier: " in text
+            terminal.keys("3")
+            terminal.until(r"^ 2 ranks: [^$]*exit 3")
+            terminal.keys("x", "4", "s", "x", "m", "1")
+            terminal.until("An earlier run of this job")
+            terminal.keys("3", "Esc", "Esc", "Esc", "Esc", "Esc")
+            terminal.until(r"^ healthy .*, run 2 of 2 ")
+            assert "before" not in terminal.text()
+            terminal.keys("F9", "r", "F9", "4", "r", "d", "Enter", "r", "q")
+            terminal.wait()
+
+
 @pytest.fixture(scope="module")
 def skewed():
     """Ranks 2 and 3 on a host whose clock is 3 s ahead; rank 2 calls something else, and all stand still."""

@@ -9,6 +9,7 @@
 #include "tui/browse.h"
 #endif
 #include "watch.h"
+#include "work.h"
 
 static const char help[] =
     "Usage: fr-analyze [options] DIR...\n"
@@ -82,40 +83,78 @@ static int print_json(const struct rec_job *job, const struct rec_verdict *verdi
     return fr_finish((int)verdict->status);
 }
 
-/* Without a terminal the browser is the report. */
-static int show(const struct rec_job *job, const struct rec_verdict *verdict, const struct options *options)
+static int report(const struct work_result *result, const struct options *options)
 {
-    if (options->tui && isatty(STDOUT_FILENO)) {
-#ifdef HAVE_BROWSER
-        struct browse_options browse = {.mono = options->mono, .ascii = options->ascii};
-        return browse_run(job, verdict, &browse);
-#else
-        return fr_errorf(NULL, "built without ncursesw: no --tui");
-#endif
-    }
-    print_verdict(job, verdict);
+    if (options->json)
+        return print_json(result->job, result->verdict);
+    print_verdict(result->job, result->verdict);
     if (options->census)
-        print_census(verdict->census);
-    return fr_finish((int)verdict->status);
+        print_census(result->verdict->census);
+    return fr_finish((int)result->verdict->status);
 }
+
+static int complain(const struct work_order *order, const struct work_result *result)
+{
+    if (result->code == REC_ERR_MIXED && result->job)
+        return fr_choose_job(order->dirs[0], result->job, &result->err);
+    return fr_error(&result->err);
+}
+
+#ifdef HAVE_BROWSER
+static void look(void *work, struct browse_progress *progress)
+{
+    struct work_state state;
+    work_look(work, &state);
+    progress->over = state.over;
+    progress->part = state.total ? (double)state.done / (double)state.total : -1;
+    work_say(&state, progress->text, sizeof progress->text);
+}
+
+/* The terminal's thread paints while another one works. */
+static int browse(const struct work_order *order, const struct options *options)
+{
+    const struct browse_options how = {.mono = options->mono, .ascii = options->ascii};
+    struct work_result result;
+    int signo, status;
+    struct work *work = work_start(order);
+    if (!work)
+        return fr_errorf(NULL, "cannot start a thread");
+    enum browse_wait came = browse_wait(&how, order->dirs[0], look, work, &signo);
+    work_end(work, came == BROWSE_READY, &result);
+    if (came == BROWSE_LEFT) {
+        browse_pass_on(signo);
+        status = REC_STATUS_INCONCLUSIVE;
+    } else if (came == BROWSE_NO_TERMINAL) {
+        status = FR_EXIT_ERROR;
+    } else if (result.code == REC_OK) {
+        status = browse_run(result.job, result.verdict, &how);
+    } else {
+        browse_close();
+        status = complain(order, &result);
+    }
+    work_result_fini(&result);
+    return status;
+}
+#else
+static int browse(const struct work_order *order, const struct options *options)
+{
+    (void)order;
+    (void)options;
+    return fr_errorf(NULL, "built without ncursesw: no --tui");
+}
+#endif
 
 static int analyze(const char *const *dirs, size_t ndirs, const struct options *options)
 {
-    struct rec_error err = {0};
-    struct rec_job *job = NULL;
-    struct rec_verdict *verdict = NULL;
-    int status;
-    enum rec_code code = rec_job_open(dirs, ndirs, &options->job, &job, &err);
-    if (code == REC_ERR_MIXED && job)
-        status = fr_choose_job(dirs[0], job, &err);
-    else if (code != REC_OK || (code = rec_analyze(job, &options->analyze, &verdict, &err)) != REC_OK)
-        status = fr_error(&err);
-    else if (options->json)
-        status = print_json(job, verdict);
-    else
-        status = show(job, verdict, options);
-    rec_verdict_free(verdict);
-    rec_job_close(job);
+    const struct work_order order = {
+        .dirs = dirs, .ndirs = ndirs, .job = options->job, .analyze = options->analyze};
+    struct work_result result;
+    /* Without a terminal the browser is the report. */
+    if (options->tui && !options->json && isatty(STDOUT_FILENO))
+        return browse(&order, options);
+    work_do(&order, &result);
+    int status = result.code == REC_OK ? report(&result, options) : complain(&order, &result);
+    work_result_fini(&result);
     return status;
 }
 
@@ -127,6 +166,7 @@ static int watch(const char *const *dirs, size_t ndirs, const struct options *op
                               .analyze = options->analyze,
                               .json = options->json,
                               .on_fault = options->on_fault};
+    w.job.analyze = true;
     w.interval_sec = options->interval_sec ? options->interval_sec : WATCH_DEFAULT_INTERVAL;
     return watch_run(&w);
 }
@@ -197,7 +237,6 @@ int main(int argc, char **argv)
     if (optind == argc)
         return fr_usage_error("name the directory of the traces (FREC_DIR)");
     options.job.live_dir = fr_live_dir(live_dir);
-    options.job.analyze = true;
     if (options.watch && options.tui)
         return fr_usage_error("--watch and --tui exclude each other");
     if (options.watch)

@@ -21,6 +21,9 @@ static const int quit_signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
+#define ESC_MS     20
+#define ESC_MS_MAX 5000
+
 static struct {
     bool open, utf8, colors, resized;
     SCREEN *screen;
@@ -222,6 +225,19 @@ static void follow_size(void)
         resize_term(size.ws_row, size.ws_col);
 }
 
+/*
+ * How long the rest of a key that begins with ESC may take; Esc alone takes that long to have an
+ * effect. The bytes of a key come in one piece but on the worst of lines, for which there is ncurses'
+ * variable.
+ */
+static int escape_delay(void)
+{
+    const char *told = getenv("ESCDELAY");
+    char *end;
+    long ms = told != NULL ? strtol(told, &end, 10) : 0;
+    return told != NULL && *told != '\0' && *end == '\0' && ms >= 0 && ms <= ESC_MS_MAX ? (int)ms : ESC_MS;
+}
+
 static void start_screen(const struct tui_options *options)
 {
     cbreak();
@@ -231,7 +247,7 @@ static void start_screen(const struct tui_options *options)
     meta(stdscr, TRUE);
     nodelay(stdscr, TRUE);
     curs_set(0);
-    set_escdelay(50);
+    set_escdelay(escape_delay());
     mousemask(BUTTON1_CLICKED | BUTTON1_PRESSED | BUTTON1_DOUBLE_CLICKED | BUTTON4_PRESSED | BUTTON5_PRESSED,
               NULL);
     mouseinterval(0);
@@ -252,6 +268,8 @@ static void start_screen(const struct tui_options *options)
 bool tui_open(const struct tui_options *options, char *reason, size_t size)
 {
     static bool at_exit;
+    if (tui.open)
+        return true;
     setlocale(LC_CTYPE, "");
     tui.input = NULL;
     tui.wake[0] = tui.wake[1] = -1;

@@ -20,7 +20,11 @@ struct tui_options {
     bool ascii; /* nothing beyond ASCII */
 };
 
-/* false and a reason when there is no usable terminal. Calls setlocale(LC_CTYPE, ""). */
+/*
+ * false and a reason when there is no usable terminal; nothing when it is open already. Calls
+ * setlocale(LC_CTYPE, ""). ESCDELAY in the environment: milliseconds in which the rest of a key that
+ * begins with ESC must come (20).
+ */
 bool tui_open(const struct tui_options *options, char *reason, size_t size);
 void tui_close(void); /* harmless when not open */
 

@@ -118,9 +118,9 @@ struct diag_match {
     uint32_t unseen;  /* members without a trace */
     uint32_t unknown; /* members whose trace is cut off before it */
     bool compatible;  /* the posted ops fit each other well enough to complete */
-    bool captured;    /* some recorded it into a graph that was not launched since, others ran it */
     bool differs;     /* they are not all the same */
     bool captures;    /* one was captured, perhaps all */
+    bool captured;    /* some recorded it into a graph that was not launched since, others ran it */
     bool doubtful;    /* complete only if what is not recorded went well */
     bool unfinished;  /* logic says complete, the GPU says no */
     bool done;
@@ -153,8 +153,8 @@ struct diag_proc {
     bool whole;            /* the window holds everything it did */
     uint64_t graph_ns;     /* last launch of a graph */
     bool gpu_seen;         /* the progress of its GPU was recorded */
-    bool waits;            /* has been blocked for longer than its patience */
     bool gpu_timed;        /* some ops of the window have times of the GPU */
+    bool waits;            /* has been blocked for longer than its patience */
     bool works;            /* … in data or creation, not only in a teardown */
     uint64_t wait_ns;      /* since when; 0 */
 };
@@ -207,8 +207,14 @@ struct diag_edge {
     enum diag_reason reason;
 };
 
+struct diag_progress {
+    const struct rec_progress *told; /* NULL = nobody */
+    uint64_t done, total;            /* steps */
+};
+
 struct diag {
     const struct rec_job *job;
+    struct diag_progress progress;
     uint64_t now_ns, stall_ns;
     unsigned threads; /* for job_parallel */
     bool oom;
@@ -282,6 +288,10 @@ static inline bool diag_has(const struct diag *d, const struct rec_communicator 
 {
     return comm->nmembers && diag_index(d, comm->members[0]->process) != DIAG_NONE;
 }
+
+/* ---- verdict.c ---- */
+/* Is the result still wanted? For the thread of rec_analyze. */
+bool diag_go_on(const struct diag *d);
 
 /* ---- load.c ---- */
 enum rec_code diag_load(struct diag *d);

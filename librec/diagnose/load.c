@@ -95,9 +95,19 @@ struct loading {
     struct diag *d;
     struct job_tail *tails; /* by process */
     size_t size;
+    bool cancelled;
     pthread_mutex_t lock;   /* for error */
     struct rec_error error; /* the first one */
 };
+
+/* Taking a tail may mean to read the traces again. */
+static bool take_tick(void *context, size_t done)
+{
+    struct loading *loading = context;
+    (void)done;
+    loading->cancelled = !diag_go_on(loading->d);
+    return !loading->cancelled;
+}
 
 static void take_tail(void *context, size_t index)
 {
@@ -175,7 +185,9 @@ static void take_facts(struct diag *d, uint32_t index, const struct job_tail *ta
 
 static enum rec_code load_windows(struct diag *d, struct loading *loading)
 {
-    job_parallel(d->threads, &(struct job_parallel){d->nprocs, take_tail, NULL, loading});
+    job_parallel(d->threads, &(struct job_parallel){d->nprocs, take_tail, take_tick, loading});
+    if (loading->cancelled)
+        return job_cancelled(d->err);
     if (loading->error.code != REC_OK) {
         if (d->err)
             *d->err = loading->error;

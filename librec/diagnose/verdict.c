@@ -6,9 +6,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "job/internal.h"
 #include "rec/symbolize.h"
 
 #define DEFAULT_STALL_SEC 30
+#define STEPS             5                  /* of one analysis, for progress */
 #define PAST_MAX          16                 /* earlier generations that are examined, the latest ones */
 #define MISSED_NS         (NS_PER_S * 5 / 2) /* a heartbeat was due and did not come */
 #define BACKLOG_NS        (NS_PER_S * 4)     /* a host may wait so long for what its GPU has still to do */
@@ -258,15 +260,35 @@ static bool any_fault(const struct diag *d)
     return false;
 }
 
+/* One step is done: is the result still wanted? */
+static enum rec_code step(struct diag *d)
+{
+    d->progress.done++;
+    return diag_go_on(d) ? REC_OK : job_cancelled(d->err);
+}
+
+bool diag_go_on(const struct diag *d)
+{
+    const struct diag_progress *p = &d->progress;
+    return !p->told || p->told->report(p->told->context, REC_PHASE_ANALYZE, p->done, p->total);
+}
+
 static enum rec_code run(struct diag *d)
 {
     diag_fates(d);
     diag_simulate(d);
-    enum rec_code code = d->oom ? REC_OK : diag_diverge(d);
+    enum rec_code code = d->oom ? REC_OK : step(d);
+    if (code == REC_OK && !d->oom)
+        code = diag_diverge(d);
+    if (code == REC_OK && !d->oom)
+        code = step(d);
     if (code != REC_OK || d->oom)
         return code;
     diag_find_waits(d);
     diag_build_graph(d);
+    code = step(d);
+    if (code != REC_OK)
+        return code;
     if (!d->oom)
         diag_classify(d);
     if (!d->oom)
@@ -321,6 +343,8 @@ static enum rec_code analyze(const struct rec_job *job, const struct rec_analyze
                              struct rec_census *census, uint32_t generation, struct rec_verdict **verdict,
                              struct rec_error *err)
 {
+    uint64_t examined = census->ngenerations > PAST_MAX ? PAST_MAX + 1u : census->ngenerations;
+    uint64_t first_step = STEPS * (generation + examined - census->ngenerations);
     struct diag d = {.job = job, .err = err, .census = census, .generation = generation};
     bool last = generation + 1 == census->ngenerations;
     d.expected = census->generations[generation].expected;
@@ -328,7 +352,10 @@ static enum rec_code analyze(const struct rec_job *job, const struct rec_analyze
     d.now_ns = options->now_ns ? options->now_ns : wall_clock();
     d.stall_ns = (options->stall_sec ? options->stall_sec : DEFAULT_STALL_SEC) * NS_PER_S;
     *verdict = NULL;
-    enum rec_code code = diag_load(&d);
+    d.progress = (struct diag_progress){options->progress, first_step, STEPS * examined};
+    enum rec_code code = diag_go_on(&d) ? diag_load(&d) : job_cancelled(err);
+    if (code == REC_OK && !d.oom)
+        code = step(&d);
     if (code == REC_OK && !d.oom)
         code = run(&d);
     if (code == REC_OK && !d.oom) {
@@ -339,6 +366,8 @@ static enum rec_code analyze(const struct rec_job *job, const struct rec_analyze
             diag_clock_census(&d, census);
         }
     }
+    if (code == REC_OK && !d.oom)
+        code = step(&d);
     if (code == REC_OK && !d.oom)
         *verdict = conclude(&d);
     if (*verdict && last)

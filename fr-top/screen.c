@@ -1,21 +1,19 @@
-/* The screen: header, views, the loop between refreshes and keys. */
-#include <math.h>
+/* The screen: views, keys, the loop between refreshes and keys. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "fr-top/diagnosis.h"
+#include "fr-top/header.h"
 #include "fr-top/lanes.h"
 #include "fr-top/page.h"
 #include "fr-top/top.h"
 #include "fr-top/views.h"
 #include "fr-analyze/tui/browse.h"
 #include "fr-common.h"
-#include "fr-tui/chart.h"
 #include "fr-tui/settings.h"
 #include "fr-tui/shell.h"
-#include "rec/verdict.h"
 
 enum { VIEW_HISTORY = TOP_TABLES, VIEWS };
 enum {
@@ -28,7 +26,8 @@ enum {
     CMD_HISTORY,
     CMD_BY_STATE,
     CMD_BY_LAG,
-    CMD_BROWSE
+    CMD_BROWSE,
+    CMD_RUNS
 };
 
 static const struct tui_binding bindings[] = {
@@ -40,6 +39,7 @@ static const struct tui_binding bindings[] = {
     {CMD_KINDS, {'4'}, NULL, "kinds of calls: how many, how large, how fast"},
     {CMD_HISTORY, {'5'}, NULL, "history: the state of every rank over time; + and - zoom"},
     {CMD_BY_STATE, {TUI_F(7), 'S'}, "Worst", "ranks, the worst state first"},
+    {CMD_RUNS, {'r'}, NULL, "of a job that was restarted: processes of earlier runs, too"},
     {CMD_BY_LAG, {TUI_F(8), 'L'}, "Lag", "ranks, the largest lag first"},
     {CMD_BROWSE,
      {TUI_F(9), 'b'},
@@ -80,13 +80,14 @@ struct screen {
     struct tui_table *tables[TOP_TABLES];
     struct tui_timeline timeline;
     struct top_lanes lanes;
-    struct tui_history ops, bytes;
+    struct top_header header;
     struct tui_shell shell;
     struct top_page page;
     unsigned view;
     int tabs_y; /* -1 = not shown */
     struct rec_error error;
     int status;
+    bool refresh_now;
 };
 
 static uint64_t monotonic_ms(void)
@@ -94,168 +95,6 @@ static uint64_t monotonic_ms(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-/* ---- header ---- */
-
-/* Bars of the last refreshes, the current value at the lower right, the largest one shown above it. */
-static void draw_rate(const struct tui_history *history, struct tui_rect place, const char *label)
-{
-    char text[16];
-    int cells = tui_say(place.y, place.x, TUI_METER_LABEL, "%s", label);
-    int x = place.x + cells + 1, inside = place.width - cells - 2, last = place.y + place.height - 1;
-    int room = inside - 7;
-    for (int y = place.y; y <= last; y++) {
-        tui_say(y, x - 1, TUI_BOLD, "[");
-        tui_say(y, x + inside, TUI_BOLD, "]");
-    }
-    if (room > 0)
-        tui_history_draw(history, (struct tui_rect){place.y, x, place.height, room}, 0, TUI_METER_FILL);
-    if (inside < 6)
-        return;
-    top_text_count(text, sizeof text, tui_history_get(history, 0));
-    tui_put(last, x + inside - 6, 6, TUI_BOLD, TUI_RIGHT, text);
-    if (place.height > 1 && room > 0) {
-        top_text_count(text, sizeof text, tui_history_max(history, (size_t)room));
-        tui_put(place.y, x + inside - 6, 6, TUI_DIM, TUI_RIGHT, text);
-    }
-}
-
-static void draw_ranks_meter(const struct screen *screen, int y, int x, int width)
-{
-    const struct top_snapshot *snapshot = screen->snapshot;
-    uint32_t expected = snapshot->world > snapshot->nprocesses ? snapshot->world : snapshot->nprocesses;
-    bool trouble = snapshot->stuck > 0 || snapshot->ended > 0;
-    char text[32];
-    snprintf(text, sizeof text, "%u/%u up", snapshot->up, expected);
-    tui_meter(y, x, width, "Ranks", snapshot->up, expected, trouble ? TUI_BAD : TUI_METER_FILL, text);
-}
-
-static int put_worry(int y, int x, const char *label, uint64_t value, enum tui_style bad)
-{
-    char text[16];
-    int cells = tui_say(y, x, TUI_METER_LABEL, "%s: ", label);
-    top_text_count(text, sizeof text, (double)value);
-    return cells + tui_say(y, x + cells, value > 0 ? bad : TUI_BOLD, "%s", text) + 2;
-}
-
-static void draw_job_line(const struct screen *screen, int y, int x)
-{
-    const struct top_snapshot *snapshot = screen->snapshot;
-    uint64_t start = UINT64_MAX;
-    for (uint32_t i = 0; i < snapshot->nprocesses; i++) {
-        if (snapshot->processes[i].start_ns != 0 && snapshot->processes[i].start_ns < start)
-            start = snapshot->processes[i].start_ns;
-    }
-    char age[16] = "";
-    if (start < snapshot->now_ns)
-        top_text_age(age, sizeof age, snapshot->now_ns - start);
-    const char *job = snapshot->nprocesses > 0 ? snapshot->job : "-";
-    int cells = (int)tui_text_cells(job, tui_utf8());
-    x += tui_say(y, x, TUI_METER_LABEL, "Job: ");
-    int room = tui_columns() - x - (int)strlen(age) - 5;
-    tui_put(y, x, cells < room ? cells : room, TUI_BOLD, TUI_LEFT, job);
-    if (age[0] != '\0')
-        tui_say(y, x + (cells < room ? cells : room), TUI_NORMAL, ", up %s", age);
-}
-
-static void draw_counts_line(const struct screen *screen, int y, int x)
-{
-    const struct top_snapshot *snapshot = screen->snapshot;
-    x += put_worry(y, x, "Stalled", snapshot->stuck, TUI_BAD);
-    x += put_worry(y, x, "Ended", snapshot->ended, TUI_BAD);
-    x += put_worry(y, x, "Lost", snapshot->lost, TUI_WARN);
-    if (snapshot->nabsent > 0) {
-        char ranks[64];
-        rec_fold_ranks(ranks, sizeof ranks, snapshot->absent, snapshot->nabsent);
-        x += tui_say(y, x, TUI_METER_LABEL, "Absent: ");
-        tui_say(y, x, TUI_BAD, "%s", ranks);
-    }
-}
-
-/* Whom to look at first: the rank that keeps others waiting, else the oldest call. */
-static void draw_first_line(const struct screen *screen, int y, int x)
-{
-    const struct top_snapshot *snapshot = screen->snapshot;
-    uint32_t late = TOP_NONE;
-    for (uint32_t i = 0; i < snapshot->nprocesses; i++) {
-        const struct top_process *p = &snapshot->processes[i];
-        if (p->state == TOP_LATE &&
-            (late == TOP_NONE || p->last_call_ns < snapshot->processes[late].last_call_ns))
-            late = i;
-    }
-    if (late != TOP_NONE) {
-        const struct top_process *p = &snapshot->processes[late];
-        char name[16], quiet[16];
-        top_text_rank(name, sizeof name, p);
-        top_text_age(quiet, sizeof quiet, snapshot->now_ns - p->last_call_ns);
-        int used = tui_say(y, x, TUI_METER_LABEL, "Late: ");
-        tui_say(y, x + used, TUI_BAD, "rank %s (%s), no call for %s", name, p->host, quiet);
-        return;
-    }
-    int cells = tui_say(y, x, TUI_METER_LABEL, "Oldest: ");
-    if (snapshot->oldest == TOP_NONE) {
-        tui_say(y, x + cells, TUI_DIM, "nobody is inside NCCL");
-        return;
-    }
-    const struct top_process *process = &snapshot->processes[snapshot->oldest];
-    char op[32], rank[16], age[16];
-    uint64_t since = process->now.since_ns;
-    top_text_op(op, sizeof op, &process->now.op);
-    top_text_rank(rank, sizeof rank, process);
-    top_text_age(age, sizeof age, snapshot->now_ns > since ? snapshot->now_ns - since : 0);
-    tui_say(y, x + cells, top_state_stuck(process->state) ? TUI_BAD : TUI_BOLD, "%s %s, rank %s (%s)", op,
-            age, rank, process->host);
-}
-
-/* Bytes of text that fit into a line, up to a blank where there is one. */
-static size_t fitting(const char *text, int cells)
-{
-    size_t blank = 0, bytes = 0;
-    for (int n = 0; text[bytes] != '\0' && n < cells; n++) {
-        const char *next = text + bytes;
-        if (text[bytes] == ' ')
-            blank = bytes;
-        tui_utf8_next(&next);
-        bytes = (size_t)(next - text);
-    }
-    return text[bytes] == '\0' || text[bytes] == ' ' || blank == 0 ? bytes : blank;
-}
-
-/* What is wrong, in a sentence; how it is known that nothing is. Returns the lines used. */
-static int draw_verdict(const struct screen *screen, int y, int lines)
-{
-    const struct top_verdict *verdict = screen->snapshot->verdict;
-    int x = 1 + tui_say(y, 1, TUI_METER_LABEL, "Verdict: ");
-    int room = tui_columns() - x;
-    char text[1300], age[16];
-    if (verdict == NULL || verdict->serial == 0) {
-        const char *why = verdict != NULL && verdict->problem[0] != '\0' ? verdict->problem : "not known yet";
-        tui_put(y, x, room, TUI_DIM, TUI_LEFT, why);
-        return 1;
-    }
-    bool good = verdict->status == REC_STATUS_HEALTHY, advice = verdict->type == REC_VERDICT_STRAGGLER;
-    enum tui_style style = !good ? TUI_BAD : advice ? TUI_WARN : TUI_GOOD;
-    top_text_age(age, sizeof age,
-                 screen->snapshot->now_ns > verdict->at_ns ? screen->snapshot->now_ns - verdict->at_ns : 0);
-    if (good && !advice)
-        snprintf(text, sizeof text, "%s, as of %s ago", rec_verdict_type_name(verdict->type), age);
-    else
-        snprintf(text, sizeof text, "%s (%s): %s", rec_verdict_type_name(verdict->type),
-                 rec_confidence_name(verdict->confidence), verdict->summary);
-    char *at = text;
-    for (int line = 1; line < lines; line++) {
-        size_t bytes = fitting(at, room);
-        char kept = at[bytes];
-        at[bytes] = '\0';
-        tui_put(y + line - 1, x, room, style, TUI_LEFT, at);
-        at[bytes] = kept;
-        at += bytes + (kept == ' ');
-        if (*at == '\0')
-            return line;
-    }
-    tui_put(y + lines - 1, x, room, style, TUI_LEFT, at);
-    return lines;
 }
 
 static int tab_x(unsigned view)
@@ -289,34 +128,11 @@ static void draw_legend(int y)
     }
 }
 
-/* Returns the lines used. What does not fit is left out, the most important last. */
-static int draw_header(struct screen *screen, int rows, int columns)
+/* Returns the lines used, down to the tabs. */
+static int draw_top(struct screen *screen, int rows, int columns)
 {
-    int y = 0, half = columns / 2;
-    bool wide = columns >= 72;
+    int y = top_header_draw(&screen->header, rows, columns);
     screen->tabs_y = -1;
-    if (rows < 12) {
-        draw_ranks_meter(screen, y, 0, wide ? half : columns);
-        if (wide)
-            draw_counts_line(screen, y, half + 2);
-        return y + 1;
-    }
-    int width = (wide ? half : columns) - 1, bars = rows >= 40 ? 3 : 1;
-    draw_ranks_meter(screen, y, 1, width);
-    draw_rate(&screen->ops, (struct tui_rect){y + 1, 1, bars, width}, "Ops/s");
-    draw_rate(&screen->bytes, (struct tui_rect){y + 1 + bars, 1, bars, width}, "B/s  ");
-    if (wide) {
-        draw_job_line(screen, y, half + 2);
-        draw_counts_line(screen, y + 1, half + 2);
-        draw_first_line(screen, y + 2, half + 2);
-        y += 1 + 2 * bars;
-    } else {
-        y += 1 + 2 * bars;
-        draw_counts_line(screen, y++, 1);
-        draw_first_line(screen, y++, 1);
-    }
-    if (screen->diagnosis != NULL)
-        y += draw_verdict(screen, y, rows < 18 ? 1 : rows < 40 ? 2 : 3);
     if (rows < 18)
         return y;
     if (screen->view == VIEW_HISTORY)
@@ -341,7 +157,7 @@ static void draw(struct screen *screen)
     tui_begin();
     if (!tui_too_small(5, 20)) {
         int rows = tui_rows(), columns = tui_columns();
-        int used = draw_header(screen, rows, columns);
+        int used = draw_top(screen, rows, columns);
         tui_shell_draw(&screen->shell, (struct tui_rect){used, 0, rows - used, columns});
         if (screen->snapshot->nprocesses == 0 && !screen->shell.page_open &&
             screen->shell.mode == TUI_MODE_BROWSE && rows - used > 6)
@@ -361,9 +177,9 @@ static bool refresh_data(struct screen *screen)
         top_diagnosis_ask(screen->diagnosis, screen->snapshot);
         screen->snapshot->verdict = top_diagnosis_get(screen->diagnosis);
     }
-    screen->data.snapshot = screen->snapshot;
-    tui_history_push(&screen->ops, screen->snapshot->ops_per_s);
-    tui_history_push(&screen->bytes, screen->snapshot->bytes_per_s);
+    screen->data.snapshot = screen->header.snapshot = screen->snapshot;
+    tui_history_push(&screen->header.ops, screen->snapshot->ops_per_s);
+    tui_history_push(&screen->header.bytes, screen->snapshot->bytes_per_s);
     top_lanes_push(&screen->lanes, screen->snapshot);
     for (unsigned v = 0; v < TOP_TABLES; v++)
         tui_table_update(screen->tables[v]);
@@ -495,6 +311,11 @@ static bool run_command(struct screen *screen, int command)
     case CMD_BY_LAG:
         sort_ranks(screen, "LAG");
         break;
+    case CMD_RUNS:
+        screen->header.all_runs = !screen->header.all_runs;
+        top_watch_all_runs(screen->watch, screen->header.all_runs);
+        screen->refresh_now = true;
+        break;
     case CMD_BROWSE:
         browse(screen);
         return screen->status == 0;
@@ -522,7 +343,8 @@ static int loop(struct screen *screen)
     uint64_t next = monotonic_ms();
     for (;;) {
         uint64_t now = monotonic_ms();
-        if (now >= next) {
+        if (now >= next || screen->refresh_now) {
+            screen->refresh_now = false;
             if (!screen->shell.paused && !refresh_data(screen)) {
                 screen->status = FR_EXIT_ERROR;
                 return 0;
@@ -570,11 +392,12 @@ int top_screen_run(struct top_watch *watch, const struct top_screen_options *opt
     static struct top_snapshot nothing = {.oldest = TOP_NONE};
     screen = (struct screen){.watch = watch, .options = options, .snapshot = &nothing};
     screen.terminal = (struct tui_options){.mono = options->mono, .ascii = options->ascii};
-    screen.data.snapshot = &nothing;
+    screen.data.snapshot = screen.header.snapshot = &nothing;
     bool ready = set_up(&screen);
     bool open = ready && tui_open(&screen.terminal, reason, sizeof reason);
     if (open) {
         screen.diagnosis = options->diagnose != NULL ? top_diagnosis_start(options->diagnose) : NULL;
+        screen.header.diagnosed = screen.diagnosis != NULL;
         signo = loop(&screen);
         tui_close();
         top_diagnosis_stop(screen.diagnosis);

@@ -101,8 +101,10 @@ static bool is_job(const struct top_process *process, const char *job)
 }
 
 /* Jobs that run; when none does, the one that started last. */
-static size_t choose(struct top_probe **probes, size_t n, const char *job, struct top_snapshot *snapshot)
+static size_t choose(struct top_probe **probes, size_t n, const struct top_options *options,
+                     struct top_snapshot *snapshot)
 {
+    const char *job = options->job;
     bool any_runs = false;
     uint64_t latest = 0;
     for (size_t i = 0; i < n;) {
@@ -124,7 +126,9 @@ static size_t choose(struct top_probe **probes, size_t n, const char *job, struc
             snprintf(snapshot->job, sizeof snapshot->job, "%s", id);
         snapshot->njobs += wanted;
         for (; i < range.end; i++) {
-            if (wanted && !superseded(probes, range.end, i) && !of_earlier_run(&probes[i]->process, &range))
+            bool past = superseded(probes, range.end, i) || of_earlier_run(&probes[i]->process, &range);
+            snapshot->npast += wanted && past;
+            if (wanted && (options->all_runs || !past))
                 probes[kept++] = probes[i];
         }
     }
@@ -469,7 +473,7 @@ bool top_snapshot_build(struct top_snapshot *snapshot, struct top_probe *const *
     if (nprobes > 0)
         memcpy(sorted, probes, nprobes * sizeof *sorted);
     qsort(sorted, nprobes, sizeof *sorted, compare_probes);
-    size_t n = choose(sorted, nprobes, options->job, snapshot);
+    size_t n = choose(sorted, nprobes, options, snapshot);
     bool ok = copy_processes(snapshot, sorted, n) && join_communicators(snapshot) && sum_kinds(snapshot);
     free(sorted);
     if (!ok)

@@ -199,6 +199,7 @@ struct top_snapshot {
 
     char job[160]; /* "" when none; "3 jobs" when several are shown */
     uint32_t njobs;
+    uint32_t npast;   /* processes of earlier runs, whether shown or not */
     uint32_t world;   /* expected ranks, 0 unknown */
     uint32_t nabsent; /* of these, never seen; counted only when looking at a whole job's directory */
     int32_t *absent;  /* which, ascending */
@@ -216,6 +217,7 @@ struct top_options {
     const char *job;      /* only this job or job id; NULL */
     uint32_t stall_sec;
     uint32_t patience_ms; /* for opening trace files, per refresh; the rest comes later. 0 = all at once */
+    bool all_runs;        /* also what ended before the present run of the job began */
 };
 
 struct top_watch;
@@ -224,6 +226,9 @@ void top_watch_close(struct top_watch *watch);
 /* Looks again; the snapshot is the watch's and lives until the next call. */
 enum rec_code top_watch_refresh(struct top_watch *watch, struct top_snapshot **snapshot,
                                 struct rec_error *err) REC_WARN_UNUSED;
+
+/* As options.all_runs, from the next refresh on. */
+void top_watch_all_runs(struct top_watch *watch, bool all);
 
 /* Joins probes into a snapshot (zeroed before); false without memory. Pure but for *snapshot. */
 bool top_snapshot_build(struct top_snapshot *snapshot, struct top_probe *const *probes, size_t nprobes,

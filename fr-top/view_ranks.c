@@ -38,6 +38,7 @@ enum {
     R_OPEN,
     R_PID,
     R_END,
+    R_RUN,
     R_JOB
 };
 static const struct tui_column rank_columns[] = {
@@ -61,6 +62,7 @@ static const struct tui_column rank_columns[] = {
     [R_OPEN] = {"OPEN", "calls inside NCCL now, over all threads", .width = 4, .numeric = true, .yields = 5},
     [R_PID] = {"PID", "process id", .width = 8, .numeric = true, .rising = true, .yields = 4},
     [R_END] = {"END", "how it ended", .width = 10, .max_width = 48, .yields = 1},
+    [R_RUN] = {"RUN", "restart counter of the launcher", .width = 3, .max_width = 8, .yields = 5},
     [R_JOB] = {"JOB", "id of the job", .width = 8, .max_width = 48, .yields = 6},
 };
 
@@ -146,6 +148,9 @@ static void process_cell(const struct top_snapshot *snapshot, const struct top_p
         break;
     case R_END:
         top_text_end(cell->text, sizeof cell->text, process);
+        break;
+    case R_RUN:
+        top_put_text(cell, process->restart);
         break;
     default:
         top_put_text(cell, process->job);

@@ -356,6 +356,11 @@ static void read_traces(struct top_watch *watch, uint64_t now_ns)
 
 /* ---- */
 
+void top_watch_all_runs(struct top_watch *watch, bool all)
+{
+    watch->options.all_runs = all;
+}
+
 enum rec_code top_watch_refresh(struct top_watch *watch, struct top_snapshot **snapshot,
                                 struct rec_error *err)
 {

@@ -387,6 +387,10 @@ static void test_earlier_run(void **state)
     assert_int_equal(s->processes[1].state, TOP_DEAD);
     world->probes[4].process.vanished = true; /* now all is over */
     assert_int_equal(build(world, &options)->nprocesses, 2);
+    struct top_options all = options;
+    all.all_runs = true;
+    assert_int_equal(build(world, &all)->nprocesses, 6);
+    assert_int_equal(world->snapshot.npast, 4);
 }
 
 static void test_jobs(void **state)

@@ -56,7 +56,8 @@ void job_process_gpu(struct job_process *process, uint64_t time_ns, const struct
     if (!gpu)
         return;
     struct rec_gpu *now = &gpu->now;
-    if (told->dropped && (!now->dropped || told->dropped < now->dropped))
+    /* Where progress is not less, this was told later: launches without marks may have been passed. */
+    if (told->started >= now->started && told->ended >= now->ended)
         now->dropped = told->dropped;
     if (told->error)
         now->error = told->error;

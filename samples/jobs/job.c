@@ -55,6 +55,7 @@ void job_init(const char *program)
         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
         {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
         {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+        {"JOB_RANK", "JOB_SIZE", "JOB_LOCAL_RANK"},
     };
     job.program = program;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -30,7 +30,8 @@ static const char usage[] =
     "  -n, --ranks N        number of processes\n"
     "  -t, --timeout S      kill all that still run after S seconds (may be a fraction)\n"
     "      --kill-signal N  signal for that (default 9)\n"
-    "      --scheme NAME    whose variables: torchrun (default), slurm, ompi, pmi\n"
+    "      --scheme NAME    whose variables: torchrun (default), slurm, ompi, pmi,\n"
+    "                       own (JOB_RANK …, which only these programs know)\n"
     "      --job-id ID      job id (default: made up)\n"
     "      --shim FILE      preload FILE into every rank\n"
     "      --lib DIR        put DIR in front of LD_LIBRARY_PATH\n"
@@ -98,6 +99,7 @@ static const struct scheme {
     {"ompi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_MCA_ess_base_jobid"},
     {"pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "FREC_JOB_ID"},
+    {"own", "JOB_RANK", "JOB_SIZE", "JOB_LOCAL_RANK", "JOB_ID"}, /* no launcher that anybody knows */
 };
 
 static const struct scheme *find_scheme(const char *name)

@@ -41,8 +41,8 @@ typedef bool rec_drain_resolve(void *context, uint64_t address, struct rec_sourc
 void rec_drain_resolver(struct rec_drain *drain, rec_drain_resolve *resolve, void *context);
 
 /*
- * Takes the next launch whose exact time is known: it began, or was over, on the stream with this index of the
- * table. False: no more for now. Of launches that it never names, and of all streams without such a
+ * Takes the next launch whose exact time is known: it began, or was over, on the stream with this index of
+ * the table. False: no more for now. Of launches that it never names, and of all streams without such a
  * function, the time is that of the step that found the marks changed.
  */
 struct rec_drain_time {

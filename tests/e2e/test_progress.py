@@ -1,0 +1,95 @@
+"""fr-analyze on a job that takes a while: the terminal is painted at once, and can be left meanwhile."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+import harness
+
+BENCH = harness.BUILD / "tests/bench/bench-analyze"
+BUSY = r"Looking for traces: |Reading traces: |Comparing the ranks: "
+
+pytestmark = pytest.mark.skipif(not BENCH.exists(), reason="built without tests")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """1,024 ranks that hang; a second or so of work."""
+    traces = tmp_path_factory.mktemp("large")
+    subprocess.run([BENCH, "1024", "6000", traces], check=True, stdout=subprocess.DEVNULL)
+    return traces
+
+
+def browser(*arguments):
+    module = pytest.importorskip("test_browse")
+    if not module.has_browser():
+        pytest.skip("built without ncursesw")
+    return module.Terminal(*arguments)
+
+
+def test_painted_while_working(large):
+    with browser(large) as terminal:
+        terminal.until(BUSY)
+        assert "F10" in terminal.text()
+        terminal.until(r"Rank 341 .*issued nothing", 60)
+        terminal.keys("q")
+        assert terminal.wait() == 1
+
+
+@pytest.mark.parametrize("key", ["q", "F10", "\x03"])
+def test_left_while_working(large, key):
+    with browser(large) as terminal:
+        terminal.until(BUSY)
+        terminal.keys(key)
+        assert terminal.wait(5) == 3
+        assert termios.tcgetattr(terminal.fd) == terminal.before
+
+
+def test_killed_while_working(large):
+    with browser(large) as terminal:
+        terminal.until(BUSY)
+        os.kill(terminal.pid, signal.SIGTERM)
+        assert terminal.wait(5) == -signal.SIGTERM
+
+
+def test_nothing_to_load(tmp_path):
+    with browser(tmp_path) as terminal:
+        assert terminal.wait() == 2
+        assert "no trace" in terminal.text()
+
+
+def read_all(fd, seconds):
+    text, end = b"", time.monotonic() + seconds
+    while time.monotonic() < end and select.select([fd], [], [], 0.05)[0]:
+        text += os.read(fd, 65536)
+    return text.decode()
+
+
+def test_line_on_standard_error(large):
+    """What takes more than a second is told, and nothing of it stays. Stopped meanwhile, it takes that long."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([harness.FR_ANALYZE, "--no-live", large], stdout=subprocess.PIPE, stderr=theirs)
+    while int(re.search(r"rchar: (\d+)", Path(f"/proc/{process.pid}/io").read_text())[1]) < 300000:
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGSTOP)  # it is reading the traces
+    time.sleep(1.2)
+    os.kill(process.pid, signal.SIGCONT)
+    report = process.communicate(timeout=60)[0].decode()
+    text = read_all(ours, 5)
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == 1 and "stuck_outside_nccl" in report
+    assert re.match(rf"\r({BUSY})", text) and text.endswith("\r\x1b[K")
+
+
+def test_no_line_elsewhere(large):
+    result = subprocess.run([harness.FR_ANALYZE, "--no-live", large], capture_output=True, text=True)
+    assert result.stderr == ""

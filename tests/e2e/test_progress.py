@@ -28,11 +28,11 @@ def large(tmp_path_factory):
     return traces
 
 
-def browser(*arguments):
+def browser(*arguments, **env):
     module = pytest.importorskip("test_browse")
     if not module.has_browser():
         pytest.skip("built without ncursesw")
-    return module.Terminal(*arguments)
+    return module.Terminal(*arguments, **env)
 
 
 def test_painted_while_working(large):
@@ -92,3 +92,20 @@ def test_line_on_standard_error(large):
 def test_no_line_elsewhere(large):
     result = subprocess.run([harness.FR_ANALYZE, "--no-live", large], capture_output=True, text=True)
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("delay, back", [("", True), ("4000", False)])
+def test_key_that_comes_in_pieces(delay, back):
+    """After Esc alone: 20 ms later it goes back, unless the terminal's line is known to tear keys apart."""
+    screens = Path(__file__).parent / "screens"
+    with browser(screens / "skip", ESCDELAY=delay) as terminal:
+        terminal.until("Evidence")
+        terminal.keys("3")
+        terminal.until(r"^ *RANK")
+        terminal.send(b"\x1b")
+        time.sleep(0.3)
+        terminal.send(b"[B")
+        time.sleep(0.3)
+        while terminal.read(0.1):
+            pass
+        assert ("Evidence" in terminal.text()) == back

@@ -14,6 +14,7 @@ A case is a TOML file:
                         "any" (where NCCL may do this or that)
     hosts               {name: {ranks = [...], clock_ms = N}}: these ranks seem to run on another host, whose
                         clock is ahead by so much
+    scheme              of launch: whose rank variables are set
     nccl                "2.32": on the lab's library of that release
     sanitize            also run on the builds with sanitizers
     remove_rank         traces of this rank are deleted before the analysis
@@ -60,10 +61,11 @@ def run(case, recording):
     for host, where in case.get("hosts", {}).items():
         for rank in where["ranks"]:
             rank_env.setdefault(str(rank), {}).update(ELSEWHERE_HOST=host, ELSEWHERE_CLOCK_MS=where.get("clock_ms", 0))
-    options = dict(timeout=case.get("timeout", 4.3), env=case.get("env"), rank_env=rank_env,
+    launch = ["--scheme", case.get("scheme", "torchrun")]
+    options = dict(timeout=case.get("timeout", 4.3), env=case.get("env"), rank_env=rank_env, options=launch,
                    preload=[harness.ELSEWHERE] if "hosts" in case else [])
     if case.get("nccl") == "2.32":
-        options["options"] = ["--lib", harness.NCCL_2_32]
+        launch += ["--lib", harness.NCCL_2_32]
     if "train" in case:
         return recording.run(case["ranks"], [harness.FR_TRAIN, *case["train"]], **options)
     if "before" in case:
@@ -71,8 +73,9 @@ def run(case, recording):
         check_end(first, run(first, recording))
         case = {**case, "restart": 1}
     if "restart" in case:
-        options["options"] = ["--job-id", "scenario", "--env", f"TORCHELASTIC_RESTART_COUNT={case['restart']}"]
+        launch += ["--job-id", "scenario", "--env", f"TORCHELASTIC_RESTART_COUNT={case['restart']}"]
     if "python" in case:
+        del options["options"]
         return recording.run_python(case["ranks"], *case["python"], **options)
     return recording.run_script(case["ranks"], case["job"], **options)
 

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A graph launched so long before has run. */
+#define GRAPH_NS (10 * NS_PER_S)
+
 void classify_failed(struct classify *c, const struct diag_wait *wait)
 {
     struct diag *d = c->d;
@@ -124,6 +127,14 @@ static struct reached count_reached(const struct diag *d, const struct diag_matc
     return n;
 }
 
+/* Calls without a record, or a graph that was replayed, may stand in front of it and wait for somebody. */
+static bool front_unknown(const struct diag *d, const struct diag_op *op)
+{
+    const struct diag_proc *proc = &d->procs[op->proc];
+    return proc->gap_ns || (proc->graph_ns && proc->graph_ns <= op->op.enter_ns &&
+                            op->op.enter_ns < proc->graph_ns + GRAPH_NS);
+}
+
 static void blame_reached(struct diag *d, struct rec_finding *f, const struct diag_match *m, struct reached n)
 {
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
@@ -131,7 +142,7 @@ static void blame_reached(struct diag *d, struct rec_finding *f, const struct di
         int32_t rank = d->procs[op->proc].p->rank;
         bool captured = (op->op.flags & REC_OF_CAPTURED) != 0, not_yet = diag_not_reached(d, op);
         if (m->captured ? n.captured * 2 == n.all || captured == (n.captured * 2 < n.all)
-                        : not_yet && n.not_yet < n.all && !d->procs[op->proc].gap_ns)
+                        : not_yet && n.not_yet < n.all && !front_unknown(d, op))
             diag_blame(d, f, DIAG_CULPRIT, rank);
         else if (!m->captured && not_yet && n.not_yet < n.all)
             diag_blame(d, f, DIAG_SUSPECT, rank);
@@ -186,8 +197,8 @@ void classify_kernel(struct classify *c, const struct diag_wait *wait)
     struct diag *d = c->d;
     const struct diag_match *m = &d->matches[wait->match];
     struct reached n = count_reached(d, m);
-    /* Who has no trace may be the one whose GPU has not come. */
-    if (!m->captured && !n.not_yet && (m->unseen || m->unknown))
+    /* Who has no trace, or no record of it, may be the one whose GPU has not come. */
+    if (!m->captured && !n.not_yet && (m->unseen || m->unknown || m->assumed))
         return;
     enum rec_verdict_type type = m->captured ? REC_VERDICT_CAPTURE_MISMATCH
                                  : n.not_yet ? REC_VERDICT_GPU_NOT_REACHED

@@ -161,11 +161,6 @@ static void cause_of_never(struct classify *c, const struct diag_partner *partne
     const struct diag_proc *proc = &c->d->procs[partner->proc];
     cause->confidence = REC_CONF_CERTAIN;
     switch (wait->never) {
-    case DIAG_NEVER_DEAD:
-        cause->type = REC_VERDICT_PROCESS_DEAD;
-        cause->confidence = diag_sure_dead(proc) ? REC_CONF_CERTAIN : REC_CONF_LIKELY;
-        diag_say_end(&cause->why, proc);
-        break;
     case DIAG_NEVER_EXITED:
         cause->type = wait->kind == DIAG_WAIT_P2P      ? REC_VERDICT_P2P_UNMATCHED
                       : wait->kind == DIAG_WAIT_CREATE ? REC_VERDICT_INIT_INCOMPLETE
@@ -191,6 +186,7 @@ static void cause_of_never(struct classify *c, const struct diag_partner *partne
     case DIAG_NEVER_NO:
     case DIAG_NEVER_MISMATCH:
     case DIAG_NEVER_FAILED:
+    case DIAG_NEVER_DEAD:
         break;
     }
 }
@@ -305,8 +301,6 @@ static bool concerned(const struct classify *c, const struct diag_wait *wait,
     if (partner->reason != DIAG_ABSENT)
         return false;
     switch (wait->never) {
-    case DIAG_NEVER_DEAD:
-        return proc->early_dead;
     case DIAG_NEVER_EXITED:
         return proc->p->fate == REC_FATE_EXITED;
     case DIAG_NEVER_TEARDOWN:

@@ -134,12 +134,26 @@ static void judge_never(struct classify *c, const struct diag_wait *wait)
         classify_divergence(c, wait);
     } else if (wait->never == DIAG_NEVER_FAILED) {
         classify_failed(c, wait);
+    } else if (wait->never == DIAG_NEVER_DEAD) {
+        classify_death(c, wait);
     } else {
         struct diag_partner *partners;
         size_t count = diag_partners(c->d, wait, &partners);
         judge_partners(c, wait, partners, count);
         free(partners);
     }
+}
+
+/* Of one that never worked with NCCL, nobody knows how long it takes to come to the end. */
+static bool may_be_busy(const struct diag *d, uint32_t p, const struct diag_wait *wait)
+{
+    const struct diag_proc *proc = &d->procs[p];
+    if (wait->kind != DIAG_WAIT_TEARDOWN || proc->life_ns >= proc->last_call_ns + d->stall_ns)
+        return false;
+    for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
+        if (rec_kind_flags(d->ops[i].op.kind) & REC_KF_DATA)
+            return false;
+    return true;
 }
 
 /* Partners of a wait that wait for nothing themselves. */
@@ -150,7 +164,7 @@ static void judge_idle(struct classify *c, const struct diag_wait *wait)
     size_t count = diag_partners(d, wait, &partners), kept = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t p = partners[i].proc;
-        if (d->edge_start[p] != d->edge_start[p + 1] || classify_busy(d, p, wait))
+        if (d->edge_start[p] != d->edge_start[p + 1] || classify_busy(d, p, wait) || may_be_busy(d, p, wait))
             continue;
         if (d->procs[p].doubtful || d->procs[p].cut)
             d->procs[p].suspect = true;
@@ -177,7 +191,9 @@ static bool prepare(struct classify *c)
     c->reached = calloc(nodes + 1, sizeof *c->reached);
     c->queue = malloc((nodes + 1) * sizeof *c->queue);
     c->ties = malloc((d->nwaits + 1) * sizeof *c->ties);
-    if (!c->ties || !c->blamed || !c->reverse_start || !c->reverse_from || !c->reached || !c->queue)
+    c->first_dead = calloc(d->nprocs + 1, sizeof *c->first_dead);
+    if (!c->ties || !c->first_dead || !c->blamed || !c->reverse_start || !c->reverse_from || !c->reached ||
+        !c->queue)
         return false;
     for (size_t i = 0; i < d->nedges; i++)
         c->reverse_start[d->edges[i].to + 2]++;
@@ -189,6 +205,7 @@ static bool prepare(struct classify *c)
 }
 
 struct ordered {
+    bool orphaned; /* all who waited there have died */
     uint64_t since;
     uint32_t wait;
 };
@@ -196,9 +213,19 @@ struct ordered {
 static int by_since(const void *a, const void *b)
 {
     const struct ordered *x = a, *y = b;
+    if (x->orphaned != y->orphaned)
+        return x->orphaned ? 1 : -1;
     if (x->since != y->since)
         return x->since < y->since ? -1 : 1;
     return x->wait < y->wait ? -1 : x->wait > y->wait;
+}
+
+static bool orphaned(const struct classify *c, uint32_t node)
+{
+    for (uint32_t i = c->reverse_start[node]; i < c->reverse_start[node + 1]; i++)
+        if (!c->d->procs[c->reverse_from[i]].early_dead)
+            return false;
+    return true;
 }
 
 static void judge_waits(struct classify *c)
@@ -212,7 +239,7 @@ static void judge_waits(struct classify *c)
     }
     for (uint32_t i = 0; i < d->nwaits; i++)
         if (d->waits[i].stale || d->waits[i].never != DIAG_NEVER_NO)
-            order[count++] = (struct ordered){d->waits[i].since, i};
+            order[count++] = (struct ordered){orphaned(c, (uint32_t)d->nprocs + i), d->waits[i].since, i};
     qsort(order, count, sizeof *order, by_since);
     for (size_t i = 0; i < count && !d->oom && d->nfindings < FINDINGS_MAX; i++) {
         const struct diag_wait *wait = &d->waits[order[i].wait];
@@ -248,61 +275,15 @@ static void judge_knots(struct classify *c)
     free(size);
 }
 
-/* Did it stand still before it died, as when a watchdog ends a job that hangs already? */
-static bool died_waiting(const struct diag_proc *proc)
-{
-    return proc->waits || (proc->last_call_ns && proc->dead_ns > proc->last_call_ns + proc->patience_ns);
-}
-
-static void tell_dead(struct diag *d, uint32_t index)
-{
-    const struct diag_proc *proc = &d->procs[index];
-    bool waiting = died_waiting(proc);
-    struct rec_finding *f =
-        diag_finding(d, REC_VERDICT_PROCESS_DEAD, diag_sure_dead(proc) ? REC_CONF_CERTAIN : REC_CONF_LIKELY,
-                     waiting ? DIAG_TIER_CONSEQUENCE : DIAG_TIER_ROOT, proc->dead_ns);
-    if (!f)
-        return;
-    diag_blame(d, f, waiting ? DIAG_VICTIM : DIAG_CULPRIT, proc->p->rank);
-    struct diag_text t = {0};
-    diag_say_proc(&t, proc->p);
-    diag_printf(&t, " ");
-    diag_say_end(&t, proc);
-    diag_printf(&t, waiting ? ", after it had stood still" : " while the others lived on");
-    if (proc->last_work_ns) {
-        diag_printf(&t, waiting ? " since " : "; its last call was at ");
-        diag_say_time(&t, proc->last_work_ns);
-    }
-    diag_summary(d, f, &t);
-    const struct diag_op *last = NULL;
-    for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
-        if (d->ops[i].match != DIAG_NONE)
-            last = &d->ops[i];
-    if (last) {
-        f->comm = last->member->comm;
-        f->seq = last->op.seq;
-        f->op = last->op;
-        diag_evidence_op(d, f, last, "last called");
-    }
-    diag_evidence_end(d, f, proc);
-}
-
-static void judge_dead(struct classify *c)
-{
-    struct diag *d = c->d;
-    for (uint32_t i = 0; i < d->nprocs && !d->oom && d->nfindings < FINDINGS_MAX; i++)
-        if (d->procs[i].early_dead && !c->blamed[i])
-            tell_dead(d, i);
-}
-
 void diag_classify(struct diag *d)
 {
     struct classify c = {.d = d};
     if (prepare(&c)) {
+        classify_find_deaths(&c);
         judge_waits(&c);
         judge_knots(&c);
         classify_ties(&c);
-        judge_dead(&c);
+        classify_deaths(&c);
     } else {
         d->oom = true;
     }
@@ -312,4 +293,5 @@ void diag_classify(struct diag *d)
     free(c.reached);
     free(c.queue);
     free(c.ties);
+    free(c.first_dead);
 }

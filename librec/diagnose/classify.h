@@ -13,6 +13,8 @@ struct classify {
     uint32_t *queue;
     uint32_t *ties; /* waits at which as many came as left; in the order of their beginning */
     size_t nties;
+    bool *first_dead;     /* by process: died first, of all that died while others lived on */
+    uint32_t first_death; /* one of them; DIAG_NONE */
 };
 
 /* Marks every node that waits, directly or not, for one of the given ones. */
@@ -34,7 +36,7 @@ uint32_t classify_node(const struct diag *d, const struct diag_wait *wait);
 bool classify_gone(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait);
 /* Has it gone on with other work, in the thread that works on this communicator? */
 bool classify_went_on(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait);
-/* Is it one that waits for one other, and nobody else concerned? */
+/* Does one wait for one other, and nobody else is known to be concerned? */
 bool classify_pair_wait(const struct diag *d, const struct diag_wait *wait);
 
 enum classify_side { CLASSIFY_ABSENT, CLASSIFY_FEW, CLASSIFY_TIE };
@@ -67,6 +69,15 @@ void classify_more_victims(struct classify *c, const struct diag_wait *wait, uin
  * has not done yet it may have done next.
  */
 bool classify_busy(const struct diag *d, uint32_t proc, const struct diag_wait *wait);
+
+/* ---- deaths.c ---- */
+
+/* Fills first_dead. */
+void classify_find_deaths(struct classify *c);
+/* A wait for somebody who died. */
+void classify_death(struct classify *c, const struct diag_wait *wait);
+/* Those for whom nobody waited, and those who died later. */
+void classify_deaths(struct classify *c);
 
 /* ---- broken.c ---- */
 

@@ -78,7 +78,8 @@ struct diag_op {
     bool active;               /* at the front of its streams */
     bool done;                 /* completed, as far as logic tells */
     bool failed;               /* NCCL refused it */
-    bool late;                 /* entered after the communicator was aborted elsewhere */
+    bool doubted;              /* not completed if nothing doubtful is */
+    bool late; /* entered after the communicator was aborted elsewhere, or its members had given up */
 };
 
 /* What is launched at once: one op, or all ops of a group. */
@@ -149,6 +150,7 @@ struct diag_proc {
     bool suspect;          /* others wait for it, but it may be blocked in something unrecorded */
     uint64_t gap_ns;       /* since then some of its recent calls have no record; 0 = none */
     bool doubtful;         /* may be blocked in something that no record shows */
+    bool held;             /* may be blocked sooner than it seems, if what is doubtful did not complete */
     bool ended_well;       /* exit status 0 */
     bool whole;            /* the window holds everything it did */
     uint64_t graph_ns;     /* last launch of a graph */
@@ -273,6 +275,12 @@ static inline bool diag_sure_dead(const struct diag_proc *proc)
     return proc->p->fate == REC_FATE_SIGNALED || proc->p->saw_live;
 }
 
+/* Had it called nothing for longer than ever before when it ended? */
+static inline bool diag_stood_still(const struct diag_proc *proc)
+{
+    return proc->last_call_ns && proc->dead_ns > proc->last_call_ns + proc->patience_ns;
+}
+
 static inline size_t diag_nodes(const struct diag *d)
 {
     return d->nprocs + d->nwaits;
@@ -385,6 +393,8 @@ bool diag_more_doubts(struct diag *d);
 bool diag_doubts(const struct diag *d);
 /* After the execution that trusts nothing doubtful: which processes may be blocked in it. */
 void diag_note_doubts(struct diag *d);
+/* After the execution that trusts it: who is blocked sooner without. */
+void diag_note_held(struct diag *d);
 
 /* ---- history.c ---- */
 

@@ -30,13 +30,17 @@ static unsigned fields_of(const struct diag_op *a, const struct diag_op *b)
 
 /* ---- what differs ---- */
 
-/* Is this op a usual one of the other side, seen there at another place? */
-static bool seen_elsewhere(const struct diag *d, const struct lane *where, uint64_t sig)
+/* Is this op the one before on the other side, issued once more, or one of those that follow there? */
+static bool seen_beside(const struct diag *d, const struct lane *where, uint64_t sig)
 {
+    for (uint32_t k = 1; k < where->nops; k++)
+        if (where->sigs[k] == sig)
+            return true;
     const struct diag_proc *proc = &d->procs[where->first.proc];
     for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
-        if (d->ops[i].member == where->first.member && d->ops[i].sig == sig)
-            return true;
+        if (d->ops[i].member == where->first.member && d->ops[i].op.seq + 1 == where->first.op.seq &&
+            (rec_kind_flags(d->ops[i].op.kind) & REC_KF_SEQ))
+            return d->ops[i].sig == sig;
     return false;
 }
 
@@ -73,12 +77,27 @@ static void shift_by_frontier(const struct diag *d, struct divergence *v)
     v->shift = by;
 }
 
+/* [a, b, a] against [b, a] may be a swap of the first two or lack the first: then the end comes one sooner.
+ */
+static bool one_less(const struct diag *d, const struct divergence *v)
+{
+    const struct lane *m = v->usual, *x = v->unusual;
+    for (uint32_t k = 0; k < x->nops; k++)
+        if (k + 1 >= m->nops || m->sigs[k + 1] != x->sigs[k])
+            return false;
+    return diag_member_of(d, x->first.member)->next_seq + 1 == diag_member_of(d, m->first.member)->next_seq;
+}
+
 static void compare_lanes(const struct diag *d, struct divergence *v)
 {
     const struct lane *m = v->usual, *x = v->unusual;
     v->split = diag_align(m->sigs, m->nops, x->sigs, x->nops, &v->shift);
     if (v->split == DIAG_SPLIT_OTHER && v->usual_count > 1)
         shift_by_frontier(d, v);
+    if (v->split == DIAG_SPLIT_SWAP && one_less(d, v)) {
+        v->split = DIAG_SPLIT_SKIP;
+        v->shift = 1;
+    }
     v->fields = fields_of(&m->first, &x->first);
     v->equal_bytes = v->fields == (FIELD_COUNT | FIELD_DTYPE) || v->fields == FIELD_DTYPE
                          ? diag_bytes(&m->first.op) == diag_bytes(&x->first.op)
@@ -87,7 +106,7 @@ static void compare_lanes(const struct diag *d, struct divergence *v)
         return;
     /* One argument that differs is a wrong argument; more than one is another op. */
     bool single = !(v->fields & (v->fields - 1)) || v->equal_bytes;
-    if (single && !(v->fields == FIELD_COUNT && seen_elsewhere(d, m, x->sigs[0])))
+    if (single && !(v->fields == FIELD_COUNT && seen_beside(d, m, x->sigs[0])))
         v->split = DIAG_SPLIT_FIELD;
 }
 
@@ -209,6 +228,8 @@ static void say_divergence(const struct diag *d, struct diag_text *t, const stru
         diag_printf(t, ": the creation of a communicator was left out");
     else if (v->tie)
         diag_printf(t, "; it is a tie, so either side may be wrong");
+    else if (v->thin)
+        diag_printf(t, "; what the other members called is not recorded, so either side may be wrong");
     const char *ops = v->shift > 1 ? "ops" : "op";
     if (creation_skipped || (v->tie && v->split != DIAG_SPLIT_FIELD))
         return;
@@ -254,6 +275,8 @@ static bool lost_records(const struct rec_communicator *comm)
 
 static enum rec_confidence confidence_of(const struct divergence *v)
 {
+    if (v->thin && !v->tie)
+        return REC_CONF_POSSIBLE;
     if (v->tie || v->usual_count * 2 <= v->known || lost_records(v->lanes->comm))
         return REC_CONF_LIKELY;
     bool only_dtype = v->split == DIAG_SPLIT_FIELD && (v->fields & FIELD_DTYPE) && v->equal_bytes;
@@ -277,10 +300,12 @@ static void blame_sides(struct diag *d, struct rec_finding *f, const struct dive
         if (!lane->nops)
             continue;
         bool wrong = creation_skipped ? !is_creation(lane) : v->tie || lane->class_id != v->usual_class;
-        for (uint32_t j = 0; wrong && j < lane->nmembers; j++)
-            diag_blame(d, f, DIAG_CULPRIT, v->lanes->members[lane->first_member + j]->process->rank);
+        enum diag_list list = wrong ? DIAG_CULPRIT : DIAG_SUSPECT;
+        for (uint32_t j = 0; (wrong || v->thin) && j < lane->nmembers; j++)
+            diag_blame(d, f, list, v->lanes->members[lane->first_member + j]->process->rank);
     }
     diag_sort_ranks(f->culprits, &f->nculprits);
+    diag_sort_ranks(f->suspects, &f->nsuspects);
 }
 
 static void report(struct diag *d, struct divergence *v)

@@ -140,11 +140,19 @@ bool diag_doubts(const struct diag *d)
 void diag_note_doubts(struct diag *d)
 {
     for (size_t i = 0; i < d->nops; i++) {
-        const struct diag_op *op = &d->ops[i];
+        struct diag_op *op = &d->ops[i];
+        op->doubted = op->match != DIAG_NONE && !op->done && d->units[op->unit].launched;
         if (op->match != DIAG_NONE &&
             (in_graph(&d->procs[op->proc], op) || (!op->done && d->units[op->unit].launched)))
             d->procs[op->proc].doubtful = true;
     }
     for (size_t i = 0; i < d->nprocs; i++)
         d->procs[i].doubtful = d->procs[i].doubtful || d->procs[i].gap_ns;
+}
+
+void diag_note_held(struct diag *d)
+{
+    for (size_t i = 0; i < d->nops; i++)
+        if (d->ops[i].doubted && d->ops[i].done)
+            d->procs[d->ops[i].proc].held = true;
 }

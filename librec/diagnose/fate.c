@@ -36,9 +36,10 @@ static int by_time(const void *a, const void *b)
 
 /* When the typical process of one clock was last alive, by signs of life and by end records. */
 struct crowd {
-    uint64_t *lives, *ends;
-    size_t nlives, nends;
-    uint64_t margin; /* what the clocks may differ by */
+    uint64_t *lives, *ends, *well;
+    size_t nlives, nends, nwell; /* well: those who ended well */
+    uint64_t margin;             /* what the clocks may differ by */
+    uint64_t last_call_ns;
 };
 
 /* Did at least half of the values lie beyond the limit? They are sorted. */
@@ -57,13 +58,24 @@ static bool cut_off(const struct diag_proc *proc, const struct crowd *crowd)
 {
     if (proc->p->unwritten)
         return true;
-    return proc->p->end.reason == REC_END_NONE && proc->p->fate != REC_FATE_ALIVE &&
-           unreliable_end(proc->p) && crowd->lives[crowd->nlives - 1] > proc->life_ns + MARGIN_LIVE;
+    if (proc->p->end.reason != REC_END_NONE || proc->p->fate == REC_FATE_ALIVE || !unreliable_end(proc->p))
+        return false;
+    /* Where others went on after its last record it may have gone on too. */
+    return crowd->lives[crowd->nlives - 1] > proc->life_ns + MARGIN_LIVE ||
+           crowd->last_call_ns > proc->life_ns + crowd->margin;
+}
+
+/* A watchdog aborts what has stood still for too long: that is how waiting ends, not why it began. */
+static bool struck_by_watchdog(const struct diag_proc *proc)
+{
+    return proc->p->fate == REC_FATE_SIGNALED && proc->p->end.signal == SIGABRT && diag_stood_still(proc);
 }
 
 static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
 {
     const struct rec_process *p = proc->p;
+    if (struck_by_watchdog(proc))
+        return false;
     if (p->fate == REC_FATE_SIGNALED && own_fault(p->end.signal))
         return true;
     if (p->fate == REC_FATE_UNKNOWN && !unreliable_end(p))
@@ -71,12 +83,15 @@ static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
     if (p->fate != REC_FATE_SIGNALED && p->fate != REC_FATE_VANISHED)
         return false;
     /* Where most were told to end, a launcher did it, and not to all at the same moment. */
+    if (p->fate == REC_FATE_VANISHED && unreliable_end(p))
+        return false;
+    /* Nobody kills one of a job whose others go on to end well. */
+    if (crowd->nwell * 2 >= crowd->nlives && !crowd->margin && crowd->well[0] > proc->dead_ns)
+        return true;
     bool all_told = crowd->nends > 1 && crowd->nends * 2 >= crowd->nlives;
     uint64_t margin = p->fate == REC_FATE_SIGNALED && !all_told ? MARGIN_END
                       : p->saw_live                             ? MARGIN_LIVE
                                                                 : MARGIN_FILE;
-    if (p->fate == REC_FATE_VANISHED && unreliable_end(p))
-        return false;
     if (most_beyond(crowd->lives, crowd->nlives, proc->dead_ns + margin + crowd->margin))
         return true;
     /* The others were told to end, this one is gone without a word and before them. */
@@ -87,17 +102,62 @@ static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
 
 static void gather(const struct diag *d, struct crowd *crowd, uint32_t clock)
 {
-    crowd->nlives = crowd->nends = 0;
+    crowd->nlives = crowd->nends = crowd->nwell = 0;
+    crowd->last_call_ns = 0;
     for (size_t i = 0; i < d->nprocs; i++) {
         const struct diag_proc *proc = &d->procs[i];
         if (clock != DIAG_NONE && proc->clock != clock)
             continue;
         crowd->lives[crowd->nlives++] = proc->life_ns;
+        if (proc->last_call_ns > crowd->last_call_ns)
+            crowd->last_call_ns = proc->last_call_ns;
         if (proc->p->fate == REC_FATE_SIGNALED)
             crowd->ends[crowd->nends++] = proc->dead_ns;
+        if (proc->ended_well)
+            crowd->well[crowd->nwell++] = proc->dead_ns;
     }
+    qsort(crowd->well, crowd->nwell, sizeof *crowd->well, by_time);
     qsort(crowd->lives, crowd->nlives, sizeof *crowd->lives, by_time);
     qsort(crowd->ends, crowd->nends, sizeof *crowd->ends, by_time);
+}
+
+/*
+ * Who comes to a call after another member, having waited there in vain, has ended, comes too late:
+ * nobody is there any more.
+ */
+static void mark_too_late(struct diag *d)
+{
+    struct deadline {
+        uint64_t seq, ns;
+    } *deadlines = malloc((d->ncomms + 1) * sizeof *deadlines);
+    d->oom = d->oom || !deadlines;
+    for (size_t c = 0; c < d->ncomms && !d->oom; c++)
+        deadlines[c] = (struct deadline){UINT64_MAX, UINT64_MAX};
+    for (size_t i = 0; i < d->nops && !d->oom; i++) {
+        const struct diag_op *op = &d->ops[i];
+        const struct diag_proc *proc = &d->procs[op->proc];
+        if (!op->member || op->late || !(rec_kind_flags(op->op.kind) & REC_KF_COLL) || proc->ended_well ||
+            proc->early_dead || proc->p->fate == REC_FATE_ALIVE ||
+            op->op.seq + 1 != diag_member_of(d, op->member)->next_seq ||
+            proc->dead_ns < op->op.enter_ns + proc->patience_ns)
+            continue;
+        struct deadline *deadline = &deadlines[op->member->comm->index];
+        if (proc->dead_ns < deadline->ns)
+            *deadline = (struct deadline){op->op.seq, proc->dead_ns};
+    }
+    for (size_t i = 0; i < d->nops && !d->oom; i++) {
+        struct diag_op *op = &d->ops[i];
+        if (!op->member || !(rec_kind_flags(op->op.kind) & REC_KF_COLL))
+            continue;
+        const struct deadline *deadline = &deadlines[op->member->comm->index];
+        if (op->op.seq < deadline->seq || op->op.enter_ns <= deadline->ns)
+            continue;
+        struct diag_member *member = diag_member_of(d, op->member);
+        op->late = true;
+        if (op->op.seq < member->next_seq)
+            member->next_seq = op->op.seq;
+    }
+    free(deadlines);
 }
 
 /* Judges the processes that follow one clock, among themselves and roughly among all. */
@@ -118,11 +178,13 @@ static void judge_clock(struct diag *d, struct crowd *crowd, struct crowd *all, 
 void diag_fates(struct diag *d)
 {
     struct crowd crowd = {.lives = malloc((d->nprocs + 1) * sizeof(uint64_t)),
-                          .ends = malloc((d->nprocs + 1) * sizeof(uint64_t))};
+                          .ends = malloc((d->nprocs + 1) * sizeof(uint64_t)),
+                          .well = malloc((d->nprocs + 1) * sizeof(uint64_t))};
     struct crowd all = {.lives = malloc((d->nprocs + 1) * sizeof(uint64_t)),
                         .ends = malloc((d->nprocs + 1) * sizeof(uint64_t)),
+                        .well = malloc((d->nprocs + 1) * sizeof(uint64_t)),
                         .margin = UNALIGNED};
-    d->oom = d->oom || !crowd.lives || !crowd.ends || !all.lives || !all.ends;
+    d->oom = d->oom || !crowd.lives || !crowd.ends || !crowd.well || !all.lives || !all.ends || !all.well;
     for (size_t i = 0; i < d->nprocs && !d->oom; i++) {
         struct diag_proc *proc = &d->procs[i];
         const struct rec_process *p = proc->p;
@@ -136,11 +198,14 @@ void diag_fates(struct diag *d)
             clocks = d->procs[i].clock >= clocks ? d->procs[i].clock + 1 : clocks;
         for (uint32_t clock = 0; clock < clocks; clock++)
             judge_clock(d, &crowd, &all, clock);
+        mark_too_late(d);
     }
     free(crowd.lives);
     free(crowd.ends);
+    free(crowd.well);
     free(all.lives);
     free(all.ends);
+    free(all.well);
 }
 
 void diag_say_end(struct diag_text *t, const struct diag_proc *proc)

@@ -74,12 +74,10 @@ static void push(struct recent *recent, uint64_t token)
     recent->nruns++;
 }
 
-/* One op with another argument: the same call on the same communicator and peer. */
+/* One op with another argument, of which the peer is one: the same call on the same communicator. */
 static bool same_call(const struct diag_op *a, const struct diag_op *b)
 {
-    bool message = diag_pairs(&a->op);
-    return a->member == b->member && rec_kind_canonical(a->op.kind) == rec_kind_canonical(b->op.kind) &&
-           (!message || a->op.peer == b->op.peer);
+    return a->member == b->member && rec_kind_canonical(a->op.kind) == rec_kind_canonical(b->op.kind);
 }
 
 static struct recent *recent_of(struct recent *all, uint32_t thread)

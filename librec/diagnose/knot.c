@@ -367,15 +367,85 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct cla
     free(nodes);
 }
 
-/* A circle through a process of which calls are missing may be none. */
-static bool doubtful(struct diag *d, uint32_t component)
+/*
+ * A circle through a process of which calls are missing may be none, and neither is one whose processes
+ * may still wait for somebody who died.
+ */
+static bool doubtful(struct classify *c, uint32_t component)
 {
-    bool gap = false;
+    struct diag *d = c->d;
+    bool unsure = false;
     for (uint32_t p = 0; p < d->nprocs; p++)
-        gap = gap || (classify_inside(d, p, component) && (d->procs[p].gap_ns || d->procs[p].cut));
-    for (uint32_t p = 0; p < d->nprocs && gap; p++)
+        unsure = unsure ||
+                 (classify_inside(d, p, component) && (d->procs[p].gap_ns || d->procs[p].cut ||
+                                                       (c->first_death != DIAG_NONE && d->procs[p].held)));
+    for (uint32_t p = 0; p < d->nprocs && unsure; p++)
         d->procs[p].suspect = d->procs[p].suspect || classify_inside(d, p, component);
-    return gap;
+    return unsure;
+}
+
+/* The one that stands in every circle is in a collective, while others wait for its message. */
+static bool went_past(const struct diag *d, const struct classify_suspects *s, const struct diag_wait *wait)
+{
+    const struct diag_op *op = s->count == 1 ? waits_in(d, s->procs[0]) : NULL;
+    return op && wait->kind == DIAG_WAIT_P2P && (rec_kind_flags(op->op.kind) & REC_KF_COLL);
+}
+
+/* ---- a process that waits for itself ---- */
+
+static uint32_t only_process(const struct diag *d, uint32_t component)
+{
+    uint32_t only = DIAG_NONE;
+    for (uint32_t p = 0; p < d->nprocs; p++) {
+        if (!classify_inside(d, p, component))
+            continue;
+        if (only != DIAG_NONE)
+            return DIAG_NONE;
+        only = p;
+    }
+    return only;
+}
+
+/* One that has several comm ranks: it came as one of them, and not as another. */
+static void tell_own(struct classify *c, const struct knot *k, uint32_t proc)
+{
+    struct diag *d = c->d;
+    const struct diag_wait *wait = k->first;
+    const struct diag_op *op = &d->ops[wait->op];
+    struct diag_partner *partners;
+    const struct rec_member *other = NULL;
+    for (size_t i = diag_partners(d, wait, &partners); i-- > 0;)
+        if (partners[i].proc == proc && partners[i].member != op->member)
+            other = partners[i].member;
+    free(partners);
+    if (!other)
+        return;
+    uint32_t thread = op->op.thread;
+    for (uint32_t i = d->procs[proc].first; i < d->procs[proc].first + d->procs[proc].count; i++)
+        if (d->ops[i].member == other)
+            thread = d->ops[i].op.thread;
+    struct rec_finding *f =
+        diag_finding(d, thread == op->op.thread ? REC_VERDICT_DEADLOCK_CYCLE : REC_VERDICT_RANK_NOT_JOINED,
+                     REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);
+    if (!f)
+        return;
+    classify_place(c, f, wait);
+    diag_blame(d, f, DIAG_CULPRIT, d->procs[proc].p->rank);
+    c->blamed[proc] = (uint32_t)d->nfindings;
+    struct diag_text t = {0};
+    diag_say_proc(&t, d->procs[proc].p);
+    diag_printf(&t, " waits for itself: it called ");
+    diag_say_op(&t, &op->op);
+    diag_say_place(&t, d->procs[proc].p, &op->op);
+    diag_printf(&t, ", op %" PRIu64 " of ", op->op.seq);
+    diag_say_comm(&t, wait->comm);
+    diag_printf(&t, ", as comm rank %" PRIu32 " but not as comm rank %" PRIu32, op->member->comm_rank,
+                other->comm_rank);
+    diag_summary(d, f, &t);
+    diag_evidence_op(d, f, op, "waits in");
+    uint32_t node = classify_node(d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
 }
 
 void classify_knot(struct classify *c, uint32_t component)
@@ -383,15 +453,20 @@ void classify_knot(struct classify *c, uint32_t component)
     struct diag *d = c->d;
     struct knot k = {.component = component};
     survey(d, &k);
-    if (!k.first || doubtful(d, component))
+    if (!k.first || doubtful(c, component))
         return;
+    uint32_t only = only_process(d, component);
+    if (only != DIAG_NONE) {
+        tell_own(c, &k, only);
+        return;
+    }
     struct classify_suspects s;
     classify_suspects(c, component, k.maybe, &s);
     if (s.count > 1)
         classify_departures(c, component, &s);
     bool one = s.nleft || (s.alone && s.count == 1);
     const struct diag_wait *skipped = one ? left_out(d, &k, &s) : s.alone ? NULL : lopsided(d, &k);
-    if (skipped && (s.nleft || lacks_few(d, &k, skipped)))
+    if (skipped && (s.nleft || lacks_few(d, &k, skipped) || went_past(d, &s, skipped)))
         blame_few_absent(c, skipped, &s);
     else
         tell_knot(c, &k, &s);

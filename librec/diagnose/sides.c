@@ -41,13 +41,13 @@ static bool side_did(struct diag *d, const struct divergence *v, uint32_t class_
     return looked > 0;
 }
 
-/* How often did the lane's own rank issue such an op on this communicator before? */
-static uint32_t seen_before(const struct diag *d, const struct lane *lane)
+/* How often did the rank of a lane issue such an op on this communicator before? */
+static uint32_t seen_before(const struct diag *d, const struct lane *lane, uint64_t sig)
 {
     const struct diag_proc *proc = &d->procs[lane->first.proc];
     uint32_t seen = 0;
     for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
-        seen += d->ops[i].member == lane->first.member && d->ops[i].sig == lane->first.sig &&
+        seen += d->ops[i].member == lane->first.member && d->ops[i].sig == sig &&
                 d->ops[i].op.seq < lane->first.op.seq;
     return seen;
 }
@@ -62,11 +62,13 @@ static bool in_step(const struct diag *d, const struct divergence *v)
            diag_member_of(d, m->first.member)->next_seq == diag_member_of(d, x->first.member)->next_seq;
 }
 
-/* The same call with an argument that one side always used and the other never. */
+/* The same call with an argument that it never used before, where both always used the other one. */
 static bool new_argument(const struct diag *d, const struct lane *usual, const struct lane *unusual)
 {
     return rec_kind_canonical(usual->first.op.kind) == rec_kind_canonical(unusual->first.op.kind) &&
-           seen_before(d, usual) >= USUAL_MIN && seen_before(d, unusual) == 0;
+           seen_before(d, usual, usual->sigs[0]) >= USUAL_MIN &&
+           seen_before(d, unusual, usual->sigs[0]) >= USUAL_MIN &&
+           seen_before(d, unusual, unusual->sigs[0]) == 0;
 }
 
 static void swap_sides(struct divergence *v)
@@ -87,7 +89,7 @@ static void break_tie(struct diag *d, struct divergence *v)
         by_argument = true;
     }
     if (by_argument) {
-        v->tie = false;
+        v->tie = v->thin = false;
         return;
     }
     if (side_did(d, v, v->usual_class, false, NULL) && side_did(d, v, other, true, &v->departure)) {
@@ -96,7 +98,8 @@ static void break_tie(struct diag *d, struct divergence *v)
         swap_sides(v);
         v->by_history = true;
     }
-    v->tie = !v->by_history;
+    if (v->by_history)
+        v->tie = v->thin = false;
 }
 
 /* ---- groups ---- */
@@ -157,8 +160,8 @@ void diag_sides(struct diag *d, struct divergence *v)
         if (items[i].nops && items[i].class_id != v->usual_class &&
             (!v->unusual || items[i].nops > v->unusual->nops))
             v->unusual = &items[i];
-    v->hidden = hidden_members(d, v);
-    v->tie = second + v->hidden >= v->usual_count;
-    if (v->unusual && v->tie && classes == 2 && !v->lanes->from_checkpoint)
+    v->tie = second == v->usual_count;
+    v->thin = second + hidden_members(d, v) >= v->usual_count;
+    if (v->unusual && v->thin && classes == 2 && !v->lanes->from_checkpoint)
         break_tie(d, v);
 }

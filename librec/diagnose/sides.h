@@ -15,8 +15,8 @@ struct divergence {
     const struct lane *usual, *unusual; /* the most common op, and the first that differs */
     uint32_t usual_class;
     size_t usual_count, known;
-    size_t hidden;   /* members that may be on either side: nothing tells */
-    bool tie;        /* the larger side is no majority, and nothing else decides */
+    bool tie;        /* both sides are equal, and nothing else decides */
+    bool thin;       /* they may be: members whose op nobody knows could stand on either side */
     bool by_history; /* a tie that the culprits' own past decided */
     struct diag_departure departure;
     enum diag_split split;

@@ -461,4 +461,5 @@ void diag_simulate(struct diag *d)
     diag_note_doubts(d);
     if (diag_doubts(d))
         diag_execute(d, false);
+    diag_note_held(d);
 }

@@ -36,6 +36,8 @@ bool classify_went_on(const struct diag *d, const struct diag_partner *partner, 
     const struct diag_proc *p = &d->procs[partner->proc];
     uint64_t limit = wait->since + p->patience_ns;
     uint32_t last = last_on(d, partner->proc, partner->member);
+    if (p->clock != d->procs[d->ops[wait->op].proc].clock)
+        return false;
     return p->last_work_ns > limit && (last == DIAG_NONE || diag_thread_quiet(d, &d->ops[last]) > limit);
 }
 
@@ -52,7 +54,10 @@ bool classify_pair_wait(const struct diag *d, const struct diag_wait *wait)
 {
     if (wait->kind == DIAG_WAIT_P2P)
         return true;
-    return wait->kind == DIAG_WAIT_COLL && wait->comm->nranks == 2 && d->matches[wait->match].absent == 1;
+    if (wait->kind != DIAG_WAIT_COLL)
+        return false;
+    const struct diag_match *m = &d->matches[wait->match];
+    return (wait->comm->nranks == 2 && m->absent == 1) || m->unseen || m->unknown || m->assumed;
 }
 
 /* Died, or raised: no need to ask who is right. */

@@ -97,21 +97,11 @@ static bool has(const int32_t *ranks, size_t count, int rank)
     return false;
 }
 
-/* A call too many that only one other rank of which there is a trace could have shared. */
+/* A call too many that only one other rank could have shared, which is named; the guilty one is a suspect. */
 static bool is_peer(const struct made *made, const struct rec_finding *f)
 {
-    const struct fault *fault = &made->fault;
-    if (fault->kind != FAULT_EXTRA || fault->act.comm < 0 || f->nculprits != 1 ||
-        f->confidence == REC_CONF_CERTAIN)
-        return false;
-    const struct plan_comm *comm = &made->plan.comms[fault->act.comm];
-    if (rec_kind_flags(fault->act.kind) & REC_KF_P2P)
-        return f->culprits[0] == comm->members[fault->act.peer];
-    int others = 0;
-    for (int i = 0; i < comm->nmembers; i++)
-        others += comm->members[i] != fault->rank && !made->recording.losses.no_trace[comm->members[i]] &&
-                  !made->recording.losses.keep_percent[comm->members[i]];
-    return others == 1 && plan_place(comm, f->culprits[0]) >= 0;
+    return made->fault.kind == FAULT_EXTRA && f->nculprits == 1 && f->confidence == REC_CONF_POSSIBLE &&
+           has(f->suspects, f->nsuspects, made->fault.rank);
 }
 
 /* Where the records of one against one, or of a circle, cannot tell, both sides may be named. */

@@ -1,0 +1,231 @@
+/*
+ * Processes that died while the others lived on. What dies with them in the same moment and the same
+ * way, as when a node is lost, is one fault; who dies later dies of it.
+ */
+#include "classify.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAME_EXACT (NS_PER_S / 2)     /* both left an end record */
+#define SAME_BLUR  (NS_PER_S * 5 / 2) /* signs of life are that coarse */
+#define SAME_CLOCK (60 * NS_PER_S)    /* clocks that nothing compares */
+#define TOLD_MAX   4
+
+/* Did it wait, or stand still, before it died, as when a watchdog ends a job that hangs already? */
+static bool died_waiting(const struct diag_proc *proc)
+{
+    return proc->waits || diag_stood_still(proc);
+}
+
+static bool exact(const struct diag_proc *proc)
+{
+    return proc->p->fate == REC_FATE_SIGNALED;
+}
+
+static bool together(const struct diag_proc *a, const struct diag_proc *b)
+{
+    if (a->p->fate != b->p->fate || (exact(a) && a->p->end.signal != b->p->end.signal))
+        return false;
+    uint64_t apart = a->dead_ns > b->dead_ns ? a->dead_ns - b->dead_ns : b->dead_ns - a->dead_ns;
+    return apart <= (a->clock != b->clock ? SAME_CLOCK : exact(a) && exact(b) ? SAME_EXACT : SAME_BLUR);
+}
+
+void classify_find_deaths(struct classify *c)
+{
+    struct diag *d = c->d;
+    uint32_t first = DIAG_NONE;
+    for (uint32_t i = 0; i < d->nprocs; i++)
+        if (d->procs[i].early_dead && !died_waiting(&d->procs[i]) &&
+            (first == DIAG_NONE || d->procs[i].dead_ns < d->procs[first].dead_ns))
+            first = i;
+    for (uint32_t i = 0; i < d->nprocs && first != DIAG_NONE; i++)
+        c->first_dead[i] =
+            d->procs[i].early_dead && !died_waiting(&d->procs[i]) && together(&d->procs[first], &d->procs[i]);
+    c->first_death = first;
+}
+
+/* " (all of host beta)" when the dead are all that ran on their hosts, and others ran elsewhere. */
+static void say_hosts(const struct classify *c, struct diag_text *t)
+{
+    const struct diag *d = c->d;
+    const char *hosts[3];
+    size_t nhosts = 0;
+    bool others = false;
+    for (uint32_t i = 0; i < d->nprocs; i++) {
+        const char *host = d->procs[i].p->host;
+        if (!c->first_dead[i]) {
+            others = true;
+            continue;
+        }
+        size_t h = 0;
+        while (h < nhosts && strcmp(hosts[h], host) != 0)
+            h++;
+        if (h == sizeof hosts / sizeof *hosts)
+            return;
+        if (h == nhosts)
+            hosts[nhosts++] = host;
+    }
+    for (uint32_t i = 0; i < d->nprocs; i++)
+        for (size_t h = 0; h < nhosts && !c->first_dead[i]; h++)
+            if (strcmp(hosts[h], d->procs[i].p->host) == 0)
+                return;
+    for (size_t h = 0; h < nhosts && others; h++)
+        diag_printf(t, "%s%s", h ? ", " : nhosts > 1 ? " (all of hosts " : " (all of host ", hosts[h]);
+    if (others)
+        diag_printf(t, ")");
+}
+
+static void say_dead(const struct classify *c, struct diag_text *t, const struct rec_finding *f)
+{
+    const struct diag_proc *first = &c->d->procs[c->first_death];
+    if (f->nculprits > 1) {
+        diag_say_ranks(t, f->culprits, f->nculprits);
+        say_hosts(c, t);
+    } else {
+        diag_say_proc(t, first->p);
+    }
+    diag_printf(t, " ");
+    diag_say_end(t, first);
+}
+
+static const struct diag_op *last_matched(const struct diag *d, uint32_t proc)
+{
+    const struct diag_proc *p = &d->procs[proc];
+    for (uint32_t i = p->first + p->count; i-- > p->first;)
+        if (d->ops[i].match != DIAG_NONE)
+            return &d->ops[i];
+    return NULL;
+}
+
+static void evidence_dead(struct classify *c, struct rec_finding *f)
+{
+    struct diag *d = c->d;
+    uint32_t told = 0;
+    for (uint32_t i = 0; i < d->nprocs && told < TOLD_MAX; i++) {
+        if (!c->first_dead[i])
+            continue;
+        const struct diag_op *last = last_matched(d, i);
+        if (last)
+            diag_evidence_op(d, f, last, "last called");
+        diag_evidence_end(d, f, &d->procs[i]);
+        told++;
+    }
+}
+
+static struct rec_finding *new_death(struct classify *c, uint64_t onset)
+{
+    struct diag *d = c->d;
+    bool sure = true;
+    for (uint32_t i = 0; i < d->nprocs; i++)
+        sure = sure && (!c->first_dead[i] || diag_sure_dead(&d->procs[i]));
+    struct rec_finding *f = diag_finding(d, REC_VERDICT_PROCESS_DEAD,
+                                         sure ? REC_CONF_CERTAIN : REC_CONF_LIKELY, DIAG_TIER_ROOT, onset);
+    for (uint32_t i = 0; i < d->nprocs && f; i++) {
+        if (!c->first_dead[i])
+            continue;
+        diag_blame(d, f, DIAG_CULPRIT, d->procs[i].p->rank);
+        c->blamed[i] = (uint32_t)d->nfindings;
+    }
+    if (f)
+        diag_sort_ranks(f->culprits, &f->nculprits);
+    return f;
+}
+
+void classify_death(struct classify *c, const struct diag_wait *wait)
+{
+    struct diag *d = c->d;
+    if (c->first_death == DIAG_NONE)
+        return;
+    if (c->blamed[c->first_death]) {
+        classify_more_victims(c, wait, c->blamed[c->first_death] - 1);
+        return;
+    }
+    struct rec_finding *f = new_death(c, wait->since);
+    if (!f)
+        return;
+    classify_place(c, f, wait);
+    struct diag_text t = {0};
+    say_dead(c, &t, f);
+    diag_printf(&t, " while ");
+    classify_say_wait(c, &t, wait);
+    diag_summary(d, f, &t);
+    evidence_dead(c, f);
+    diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
+    uint32_t node = classify_node(d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
+}
+
+/* For whom nobody was seen to wait. */
+static void tell_first(struct classify *c)
+{
+    struct diag *d = c->d;
+    const struct diag_proc *proc = &d->procs[c->first_death];
+    struct rec_finding *f = new_death(c, proc->dead_ns);
+    if (!f)
+        return;
+    struct diag_text t = {0};
+    say_dead(c, &t, f);
+    diag_printf(&t, f->nculprits < d->nprocs ? " while the others lived on" : ", all at once");
+    if (proc->last_work_ns) {
+        diag_printf(&t, f->nculprits > 1 ? "; the last call of rank %d was at " : "; its last call was at ",
+                    (int)proc->p->rank);
+        diag_say_time(&t, proc->last_work_ns);
+    }
+    diag_summary(d, f, &t);
+    const struct diag_op *last = last_matched(d, c->first_death);
+    if (last) {
+        f->comm = last->member->comm;
+        f->seq = last->op.seq;
+        f->op = last->op;
+    }
+    evidence_dead(c, f);
+}
+
+/* Deaths that are consequences: after a long wait, or after other deaths. */
+static void tell_later(struct classify *c, bool waiting)
+{
+    struct diag *d = c->d;
+    struct rec_finding *f = NULL;
+    uint32_t first = DIAG_NONE;
+    for (uint32_t i = 0; i < d->nprocs; i++) {
+        const struct diag_proc *proc = &d->procs[i];
+        if (!proc->early_dead || c->first_dead[i] || c->blamed[i] || died_waiting(proc) != waiting)
+            continue;
+        if (!f)
+            f = diag_finding(d, REC_VERDICT_PROCESS_DEAD, REC_CONF_LIKELY, DIAG_TIER_CONSEQUENCE,
+                             proc->dead_ns);
+        if (!f)
+            return;
+        first = first == DIAG_NONE ? i : first;
+        diag_blame(d, f, DIAG_VICTIM, proc->p->rank);
+        if (f->nevidence < TOLD_MAX)
+            diag_evidence_end(d, f, proc);
+    }
+    if (!f)
+        return;
+    diag_sort_ranks(f->victims, &f->nvictims);
+    struct diag_text t = {0};
+    if (f->nvictims > 1)
+        diag_say_ranks(&t, f->victims, f->nvictims);
+    else
+        diag_say_proc(&t, d->procs[first].p);
+    diag_printf(&t, " ");
+    diag_say_end(&t, &d->procs[first]);
+    diag_printf(&t, waiting ? ", after standing still" : ", after others had died");
+    if (waiting && d->procs[first].last_work_ns) {
+        diag_printf(&t, " since ");
+        diag_say_time(&t, d->procs[first].last_work_ns);
+    }
+    diag_summary(d, f, &t);
+}
+
+void classify_deaths(struct classify *c)
+{
+    if (c->first_death != DIAG_NONE && !c->blamed[c->first_death])
+        tell_first(c);
+    tell_later(c, true);
+    tell_later(c, false);
+}

@@ -159,6 +159,7 @@ struct diag_proc {
     bool waits;            /* has been blocked for longer than its patience */
     bool works;            /* … in data or creation, not only in a teardown */
     uint64_t wait_ns;      /* since when; 0 */
+    bool followed;         /* ended when others that had waited ended, or later: no cause */
 };
 
 /* Per member, by diag_member_id. */
@@ -185,9 +186,11 @@ struct diag_wait {
     enum diag_wait_kind kind;
     enum diag_never never;
     struct rec_communicator *comm;
-    uint32_t match; /* DIAG_NONE for teardown */
-    uint32_t op;    /* a waiter's op */
-    uint64_t since; /* when the first of the waiters came */
+    uint32_t match;       /* DIAG_NONE for teardown */
+    uint32_t op;          /* a waiter's op */
+    uint64_t since;       /* when the first of the waiters came */
+    uint64_t until;       /* last sign of life of the last one */
+    uint64_t patience_ns; /* of the least patient */
     uint32_t waiters;
     bool stale;          /* somebody has waited for too long */
     uint32_t culprit_op; /* the refused call of DIAG_NEVER_FAILED; DIAG_NONE */
@@ -431,8 +434,6 @@ struct diag_partner {
 };
 /* Everybody on whom a wait depends; *partners is the caller's to free. */
 size_t diag_partners(struct diag *d, const struct diag_wait *wait, struct diag_partner **partners);
-/* Has this op waited for longer than its process ever paused? */
-bool diag_is_stale(const struct diag *d, const struct diag_op *op);
 
 /* ---- waitgraph.c ---- */
 void diag_build_graph(struct diag *d);

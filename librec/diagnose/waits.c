@@ -6,11 +6,50 @@
 
 #include <stdlib.h>
 
-bool diag_is_stale(const struct diag *d, const struct diag_op *op)
+/* Ends that lie closer together may be one and the same: a launcher signals one process after another. */
+#define SAME_END_NS (NS_PER_S / 2)
+
+/* When the process aborted the communicator of this op; 0 = it did not. */
+static uint64_t aborted_ns(const struct diag *d, const struct diag_op *op)
+{
+    const struct rec_op *teardown = op->member ? &op->member->teardown : NULL;
+    bool abort = teardown && (teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE);
+    return abort ? diag_common(&d->procs[op->proc], teardown->enter_ns) : 0;
+}
+
+/* When the thread of op last did something before it aborted op's communicator. */
+static uint64_t quiet_before(const struct diag *d, const struct diag_op *op, uint64_t aborted)
 {
     const struct diag_proc *proc = &d->procs[op->proc];
-    uint64_t quiet = op->op.flags & REC_OF_OPEN ? op->op.enter_ns : diag_thread_quiet(d, op);
-    return !proc->ended_well && proc->life_ns > quiet && proc->life_ns - quiet >= proc->patience_ns;
+    for (uint32_t i = proc->first + proc->count; i-- > proc->first;) {
+        const struct diag_op *other = &d->ops[i];
+        if (other->unit != DIAG_NONE && other->op.thread == op->op.thread && other->op.enter_ns <= aborted)
+            return other->op.enter_ns;
+    }
+    return op->op.enter_ns;
+}
+
+/*
+ * For how long op kept its process waiting. An abort ends a wait, whatever the process did then; who
+ * ended well without one has got what it waited for.
+ */
+static uint64_t waited_ns(const struct diag *d, const struct diag_op *op)
+{
+    const struct diag_proc *proc = &d->procs[op->proc];
+    uint64_t aborted = aborted_ns(d, op), until = proc->life_ns;
+    if (!aborted && proc->ended_well)
+        return 0;
+    uint64_t quiet = op->op.flags & REC_OF_OPEN ? op->op.enter_ns
+                     : aborted                  ? quiet_before(d, op, aborted)
+                                                : diag_thread_quiet(d, op);
+    if (aborted && aborted < until)
+        until = aborted;
+    return until > quiet ? until - quiet : 0;
+}
+
+static bool is_stale(const struct diag *d, const struct diag_op *op)
+{
+    return waited_ns(d, op) >= d->procs[op->proc].patience_ns;
 }
 
 static bool blocked(const struct diag_op *op)
@@ -40,9 +79,11 @@ static void add_partner(struct diag *d, struct partners *list, struct rec_member
 static bool died_inside(const struct diag *d, const struct diag_match *m, const struct diag_op *op)
 {
     const struct diag_proc *proc = &d->procs[op->proc];
+    if (proc->waits || proc->followed)
+        return false;
     if (proc->early_dead)
         return true;
-    if (proc->p->fate != REC_FATE_EXITED || proc->ended_well)
+    if ((proc->p->fate != REC_FATE_EXITED && proc->p->fate != REC_FATE_SIGNALED) || proc->ended_well)
         return false;
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
         const struct diag_proc *other = &d->procs[d->ops[i].proc];
@@ -207,13 +248,11 @@ static bool teardown_ended(const struct rec_member *member)
 
 /* Had the others waited longer before the death than after it, the death would not be what they waited for.
  */
-static bool mostly_for_the_dead(const struct diag *d, const struct diag_wait *wait,
-                                const struct diag_proc *dead)
+static bool mostly_for_the_dead(const struct diag_wait *wait, const struct diag_proc *dead)
 {
-    const struct diag_proc *waiter = &d->procs[d->ops[wait->op].proc];
-    if (dead->dead_ns <= wait->since + waiter->patience_ns)
+    if (dead->dead_ns <= wait->since + wait->patience_ns)
         return true;
-    return waiter->life_ns > dead->dead_ns && waiter->life_ns - dead->dead_ns > dead->dead_ns - wait->since;
+    return wait->until > dead->dead_ns && wait->until - dead->dead_ns > dead->dead_ns - wait->since;
 }
 
 static enum diag_never never_joins(const struct diag *d, const struct diag_wait *wait,
@@ -225,13 +264,13 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
     if (wait->kind == DIAG_WAIT_P2P && (d->matches[wait->match].onesided ? went_past(d, wait, partner->proc)
                                                                          : left_out(d, wait, partner->proc)))
         return DIAG_NEVER_LEFT_OUT;
-    if (proc->early_dead && !proc->waits && mostly_for_the_dead(d, wait, proc))
+    if (proc->early_dead && !proc->waits && !proc->followed && mostly_for_the_dead(wait, proc))
         return DIAG_NEVER_DEAD;
     if (wait->kind != DIAG_WAIT_TEARDOWN && partner->member && tore_down_before(d, wait, partner->member) &&
         (!proc->works || teardown_ended(partner->member)))
         return DIAG_NEVER_TEARDOWN;
-    if (proc->p->fate == REC_FATE_EXITED && !proc->waits &&
-        (proc->ended_well || mostly_for_the_dead(d, wait, proc)))
+    if (proc->p->fate == REC_FATE_EXITED && !proc->waits && !proc->followed &&
+        (proc->ended_well || mostly_for_the_dead(wait, proc)))
         return DIAG_NEVER_EXITED;
     return DIAG_NEVER_NO;
 }
@@ -286,11 +325,15 @@ static void add_waiter(struct diag *d, struct diag_map *ids, uint32_t index)
                                                    .match = op->match,
                                                    .op = index,
                                                    .culprit_op = DIAG_NONE,
-                                                   .since = op->op.enter_ns};
+                                                   .since = op->op.enter_ns,
+                                                   .patience_ns = UINT64_MAX};
     }
     struct diag_wait *wait = &d->waits[*at];
+    const struct diag_proc *proc = &d->procs[op->proc];
     wait->waiters++;
-    wait->stale = wait->stale || diag_is_stale(d, op);
+    wait->stale = wait->stale || is_stale(d, op);
+    wait->until = proc->life_ns > wait->until ? proc->life_ns : wait->until;
+    wait->patience_ns = proc->patience_ns < wait->patience_ns ? proc->patience_ns : wait->patience_ns;
     if (op->op.enter_ns < wait->since) {
         wait->since = op->op.enter_ns;
         wait->op = index;
@@ -313,25 +356,90 @@ static bool teardown_waits(const struct diag *d, uint32_t index)
     return true;
 }
 
+/* Did its end say that something had gone wrong, by itself or because it was told to end? */
+static bool ended_badly(const struct diag_proc *proc)
+{
+    return proc->p->fate == REC_FATE_SIGNALED || (proc->p->fate == REC_FATE_EXITED && !proc->ended_well);
+}
+
+/*
+ * Who is blocked, and since when. Those who waited for the same lost patience when the first of them
+ * did: programs of one job differ in their pauses by chance.
+ */
+static void note_waiters(struct diag *d)
+{
+    for (size_t i = 0; i < d->nedges; i++) {
+        const struct diag_edge *edge = &d->edges[i];
+        const struct diag_wait *wait = &d->waits[edge->to - d->nprocs];
+        const struct diag_op *op = &d->ops[edge->op];
+        struct diag_proc *proc = &d->procs[edge->from];
+        bool ended = wait->stale && ended_badly(proc) && waited_ns(d, op) >= wait->patience_ns;
+        if (!ended && !is_stale(d, op))
+            continue;
+        proc->waits = true;
+        proc->works = proc->works || op->unit != DIAG_NONE;
+        if (!proc->wait_ns || op->op.enter_ns < proc->wait_ns)
+            proc->wait_ns = op->op.enter_ns;
+    }
+}
+
+/*
+ * What stood still before an end is its cause, and the end is how somebody gave up: a watchdog's abort, a
+ * timeout that became an exception, a launcher that kills the rest. The ends after it follow from it.
+ */
+static void note_followers(struct diag *d)
+{
+    uint64_t first = UINT64_MAX;
+    for (size_t i = 0; i < d->nprocs; i++)
+        if (d->procs[i].waits && ended_badly(&d->procs[i]) && d->procs[i].dead_ns < first)
+            first = d->procs[i].dead_ns;
+    for (size_t i = 0; i < d->nprocs && first != UINT64_MAX; i++)
+        d->procs[i].followed = !d->procs[i].waits && d->procs[i].dead_ns + SAME_END_NS >= first;
+}
+
+/* Did at least half of the job live on when this process was ended? */
+static bool ended_alone(const struct diag *d, const struct diag_proc *dead)
+{
+    size_t with = 0;
+    for (size_t i = 0; i < d->nprocs; i++)
+        with += ended_badly(&d->procs[i]) && d->procs[i].dead_ns < dead->dead_ns + SAME_END_NS;
+    return with * 2 <= d->nprocs;
+}
+
+/* Who was told to end died early if others waited for it for long before they were told, too. */
+static void note_outlived(struct diag *d, const struct diag_wait *wait)
+{
+    struct diag_partner *partners;
+    size_t count = diag_partners(d, wait, &partners);
+    for (size_t i = 0; i < count; i++) {
+        struct diag_proc *proc = &d->procs[partners[i].proc];
+        if (partners[i].reason == DIAG_ABSENT && proc->p->fate == REC_FATE_SIGNALED && !proc->early_dead &&
+            !proc->waits && wait->until >= proc->dead_ns + wait->patience_ns && ended_alone(d, proc))
+            proc->early_dead = true;
+    }
+    free(partners);
+}
+
 void diag_find_waits(struct diag *d)
 {
     struct diag_map ids = {0};
     for (uint32_t i = 0; i < d->nops && !d->oom; i++) {
         struct diag_op *op = &d->ops[i];
-        bool waits =
-            op->unit != DIAG_NONE ? blocked(op) && !d->procs[op->proc].ended_well : teardown_waits(d, i);
+        bool waits = op->unit != DIAG_NONE
+                         ? blocked(op) && (!d->procs[op->proc].ended_well || aborted_ns(d, op))
+                         : teardown_waits(d, i);
         if (!waits || !op->member || d->procs[op->proc].cut)
             continue; /* on whom it waits is not known; nor how a trace that is cut off went on */
         add_waiter(d, &ids, i);
-        struct diag_proc *proc = &d->procs[op->proc];
-        if (diag_is_stale(d, op)) {
-            proc->waits = true;
-            proc->works = proc->works || op->unit != DIAG_NONE;
-            if (!proc->wait_ns || op->op.enter_ns < proc->wait_ns)
-                proc->wait_ns = op->op.enter_ns;
-        }
     }
     diag_map_free(&ids);
+    if (!d->oom) {
+        note_waiters(d);
+        note_followers(d);
+    }
+    for (size_t i = 0; i < d->nwaits && !d->oom; i++)
+        if (d->waits[i].stale)
+            note_outlived(d, &d->waits[i]);
     for (size_t i = 0; i < d->nwaits && !d->oom; i++)
         judge(d, &d->waits[i]);
 }

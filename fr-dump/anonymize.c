@@ -359,6 +359,7 @@ static bool give_callsite(void *context, uint32_t id, struct rec_callsite_def *d
     for (uint32_t i = 0; i < known->nframes; i++) {
         struct rec_source_frame *frame = &copy->frames[i];
         *frame = known->frames[i];
+        frame->build_id = ""; /* it would tell which program this is */
         frame->file = alias_of(python ? &copy->a->files : &copy->a->modules, frame->file);
         frame->function = alias_of(&copy->a->functions, frame->function);
         if (!frame->file || !frame->function || (!*frame->file && !hide_address(copy->a, &frame->offset)))

@@ -52,14 +52,16 @@ static void put_handle(const char *key, uint64_t handle, bool *first)
 }
 
 /* Names where the modules are those that were recorded, on this machine. */
-static void put_function(const char *module, uint64_t offset, bool *first)
+static void put_function(const struct rec_source_frame *frame, bool *first)
 {
-    static struct rec_symbolizer *symbolizer;
     char name[256];
-    if (!symbolizer)
-        symbolizer = rec_symbolizer_new();
-    if (symbolizer && rec_symbolize(symbolizer, module, offset, name, sizeof(name)))
+    struct rec_symbolizer *symbolizer = row_symbolizer();
+    enum rec_symbol symbol =
+        symbolizer ? rec_symbolize_frame(symbolizer, frame, name, sizeof(name)) : REC_SYMBOL_NONE;
+    if (symbol == REC_SYMBOL_FOUND)
         put_text("function", name, first);
+    else if (symbol == REC_SYMBOL_OTHER_BUILD)
+        put_text("module_is", "another build", first);
 }
 
 static void put_stack(const struct rec_callsite_def *site, bool *first)
@@ -77,8 +79,10 @@ static void put_stack(const struct rec_callsite_def *site, bool *first)
             put_text("function", frame->function, &inner);
         } else {
             put_text("module", frame->file, &inner);
-            put_function(frame->file, frame->offset, &inner);
+            put_function(frame, &inner);
             put_handle("offset", frame->offset, &inner);
+            if (frame->build_id && frame->build_id[0])
+                put_text("build_id", frame->build_id, &inner);
         }
         out_char('}');
     }
@@ -199,7 +203,9 @@ static void put_frames(const struct rec_frame *frames, uint32_t count, const cha
             out_char(',');
         if (frames[i].module < nmodules) {
             put_text("module", modules[frames[i].module], &inner);
-            put_function(modules[frames[i].module], frames[i].offset, &inner);
+            put_function(
+                &(struct rec_source_frame){.file = modules[frames[i].module], .offset = frames[i].offset},
+                &inner);
         }
         put_handle("offset", frames[i].offset, &inner);
         out_char('}');

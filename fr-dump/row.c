@@ -39,6 +39,14 @@ const char *row_op_name(unsigned kind, char *buffer, size_t size)
     return buffer;
 }
 
+struct rec_symbolizer *row_symbolizer(void)
+{
+    static struct rec_symbolizer *symbolizer;
+    if (!symbolizer)
+        symbolizer = rec_symbolizer_new();
+    return symbolizer;
+}
+
 const char *row_site(const struct rec_callsite_def *site)
 {
     /* Looking symbols up takes time, and a program has few sites. */
@@ -46,14 +54,12 @@ const char *row_site(const struct rec_callsite_def *site)
         const struct rec_callsite_def *site;
         char text[256];
     } known[256];
-    static struct rec_symbolizer *symbolizer;
     if (!site)
         return "";
     size_t i = ((uintptr_t)site >> 4) % (sizeof(known) / sizeof(known[0]));
     if (known[i].site != site) {
-        if (site->kind == REC_CALLSITE_NATIVE && !symbolizer)
-            symbolizer = rec_symbolizer_new();
-        rec_callsite_text(site, symbolizer, known[i].text, sizeof(known[i].text));
+        rec_callsite_text(site, site->kind == REC_CALLSITE_NATIVE ? row_symbolizer() : NULL, known[i].text,
+                          sizeof(known[i].text));
         known[i].site = site;
     }
     return known[i].text;

@@ -72,6 +72,9 @@ struct row {
 /* Pointers in row go to process, to op's constants and to row itself. */
 void row_fill(struct row *row, const struct rec_process *process, const struct rec_op *op);
 
+/* Made on first use, and never freed; NULL without memory. */
+struct rec_symbolizer *row_symbolizer(void);
+
 /* A call site in words; "" for NULL. The text lives until many other sites have been asked for. */
 const char *row_site(const struct rec_callsite_def *site);
 

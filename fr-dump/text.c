@@ -110,11 +110,11 @@ static void put_stack(const struct rec_process *process, const struct rec_op *op
     const struct rec_callsite_def *site = op->callsite ? rec_process_callsite(process, op->callsite) : NULL;
     if (!site)
         return;
-    if (site->kind == REC_CALLSITE_NATIVE) {
-        out_format("    at %s\n", fr_clean(file, sizeof(file), row_site(site)));
-        return;
+    for (uint32_t i = 0; i < site->nframes && site->kind == REC_CALLSITE_NATIVE; i++) {
+        rec_frame_text(site, &site->frames[i], row_symbolizer(), function, sizeof(function));
+        out_format("    at %s\n", fr_clean(file, sizeof(file), function));
     }
-    for (uint32_t i = 0; i < site->nframes; i++)
+    for (uint32_t i = 0; i < site->nframes && site->kind != REC_CALLSITE_NATIVE; i++)
         out_format("    at %s:%u in %s\n", fr_clean(file, sizeof(file), site->frames[i].file),
                    site->frames[i].line, fr_clean(function, sizeof(function), site->frames[i].function));
 }

@@ -133,5 +133,7 @@ void config_read(void)
     options.tick_ns = (uint32_t)read_number("FREC_TICK_NS", 64, 1, 1000000);
     options.pyframes =
         (uint32_t)read_number("FREC_PYFRAMES", CALLSITE_DEFAULT_FRAMES, 0, REC_CALLSITE_MAX_FRAMES);
+    options.native_frames =
+        (uint32_t)read_number("FREC_NATIVE_FRAMES", CALLSITE_DEFAULT_NATIVE, 1, REC_CALLSITE_MAX_ADDRESSES);
     options.stall_sec = (uint32_t)read_number("FREC_STALL_SEC", 30, 0, 86400);
 }

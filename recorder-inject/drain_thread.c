@@ -76,7 +76,7 @@ static bool locate(void *unused, uint64_t address, struct rec_source_frame *fram
     if (!self.maps_read)
         stacks_read_maps(self.stacks);
     self.maps_read = true;
-    return stacks_locate(self.stacks, address, &frame->file, &frame->offset);
+    return stacks_locate(self.stacks, address, frame);
 }
 
 static enum rec_code step(bool final, struct rec_drain_result *result)

@@ -43,6 +43,7 @@ struct options {
     uint64_t max_bytes;                 /* 0 = no limit */
     uint32_t slots, tick_ns, stall_sec;
     uint32_t pyframes; /* of a call site; 0 = no call sites */
+    uint32_t native_frames;
 };
 extern struct options options;
 

@@ -1,5 +1,8 @@
 #include "stacks.h"
 
+#include "callsite/call.h"
+
+#include <elf.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -66,15 +69,27 @@ static void take_line(struct stacks *stacks, const char *line)
     if (*at++ != '-')
         return;
     uint64_t end = parse_hex(&at);
-    if (strlen(at) < 6 || at[3] != 'x' || stacks->nranges >= STACKS_RANGES)
+    if (strlen(at) < 6)
         return;
+    bool code = at[3] == 'x';
     at += 6;
     struct code_range range = {.start = start, .end = end, .offset = parse_hex(&at)};
-    for (int field = 0; field < 2; field++) { /* device and inode */
-        at += strspn(at, " ");
-        at += strcspn(at, " ");
-    }
     at += strspn(at, " ");
+    uint64_t device = parse_hex(&at) << 32;
+    at += *at == ':';
+    device |= parse_hex(&at);
+    at += strspn(at, " ");
+    uint64_t inode = parse_decimal(&at);
+    at += strspn(at, " ");
+    if (range.offset == 0) {
+        stacks->head.start = start;
+        stacks->head.device = device;
+        stacks->head.inode = inode;
+    }
+    if (!code || stacks->nranges >= STACKS_RANGES)
+        return;
+    if (inode && inode == stacks->head.inode && device == stacks->head.device)
+        range.head = stacks->head.start;
     size_t length = strlen(at) + 1;
     /* Neighbours mostly belong to one file. */
     const struct code_range *last = stacks->nranges ? &stacks->ranges[stacks->nranges - 1] : NULL;
@@ -93,6 +108,8 @@ void stacks_read_maps(struct stacks *stacks)
     stacks->nranges = 0;
     stacks->nmodules = 0;
     stacks->paths_used = 1;
+    memset(stacks->build_ids, 0, sizeof(stacks->build_ids)); /* another file may have come to an address */
+    memset(&stacks->head, 0, sizeof(stacks->head));
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return;
@@ -144,16 +161,6 @@ static uint32_t module_of(struct stacks *stacks, struct code_range *range)
     return module;
 }
 
-bool stacks_locate(struct stacks *stacks, uint64_t address, const char **path, uint64_t *offset)
-{
-    const struct code_range *range = find_range(stacks, address);
-    if (!range || !range->path)
-        return false;
-    *path = stacks->paths + range->path;
-    *offset = range->offset + (address - range->start);
-    return true;
-}
-
 static void set_frame(struct stacks *stacks, struct code_range *range, uint64_t address,
                       struct rec_frame *frame)
 {
@@ -161,7 +168,7 @@ static void set_frame(struct stacks *stacks, struct code_range *range, uint64_t 
     frame->offset = frame->module == REC_ID_NONE ? address : range->offset + (address - range->start);
 }
 
-/* ---- the search for return addresses --------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------ */
 
 /* Page by page, so that the end of the mapping costs only what lies beyond it. */
 static size_t read_memory(uint64_t from, void *out, size_t bytes)
@@ -179,37 +186,90 @@ static size_t read_memory(uint64_t from, void *out, size_t bytes)
     return n > 0 ? (size_t)n : 0;
 }
 
+/* ---- build ids ------------------------------------------------------------------------------------ */
+
+/* elf(5): notes are a head, a name and data, each padded to 4 bytes. */
+static void find_build_id(const unsigned char *notes, size_t bytes, char *text)
+{
+    Elf64_Nhdr note;
+    for (size_t at = 0; bytes - at >= sizeof(note);) {
+        memcpy(&note, notes + at, sizeof(note));
+        at += sizeof(note);
+        size_t name = ((size_t)note.n_namesz + 3) & ~(size_t)3,
+               data = ((size_t)note.n_descsz + 3) & ~(size_t)3;
+        if (name > bytes - at || data > bytes - at - name)
+            return;
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(notes + at, "GNU", 4) == 0 &&
+            note.n_descsz <= STACKS_BUILD_ID_TEXT / 2) {
+            for (size_t i = 0; i < note.n_descsz; i++) {
+                text[2 * i] = "0123456789abcdef"[notes[at + name + i] >> 4];
+                text[2 * i + 1] = "0123456789abcdef"[notes[at + name + i] & 15];
+            }
+            text[2 * note.n_descsz] = '\0';
+            return;
+        }
+        at += name + data;
+    }
+}
+
+/* Out of the ELF file that is mapped at head: of what runs, whatever lies under its path now. */
+static void read_build_id(uint64_t head, char *text)
+{
+    enum { MOST_PARTS = 32 };
+    Elf64_Ehdr elf;
+    Elf64_Phdr parts[MOST_PARTS];
+    unsigned char notes[1024];
+    uint64_t first = UINT64_MAX;
+    text[0] = '\0';
+    if (read_memory(head, &elf, sizeof(elf)) != sizeof(elf) || memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0 ||
+        elf.e_ident[EI_CLASS] != ELFCLASS64 || elf.e_phentsize != sizeof(parts[0]))
+        return;
+    unsigned count = elf.e_phnum < MOST_PARTS ? elf.e_phnum : MOST_PARTS;
+    if (read_memory(head + elf.e_phoff, parts, count * sizeof(parts[0])) != count * sizeof(parts[0]))
+        return;
+    for (unsigned i = 0; i < count; i++)
+        if (parts[i].p_type == PT_LOAD && parts[i].p_offset == 0)
+            first = parts[i].p_vaddr;
+    for (unsigned i = 0; i < count && first != UINT64_MAX && !text[0]; i++) {
+        if (parts[i].p_type != PT_NOTE)
+            continue;
+        size_t bytes = parts[i].p_memsz < sizeof(notes) ? (size_t)parts[i].p_memsz : sizeof(notes);
+        find_build_id(notes, read_memory(head + (parts[i].p_vaddr - first), notes, bytes), text);
+    }
+}
+
+static const char *build_id_of(struct stacks *stacks, uint64_t head)
+{
+    if (!head)
+        return "";
+    for (uint32_t i = 0; i < STACKS_BUILD_IDS; i++)
+        if (stacks->build_ids[i].head == head)
+            return stacks->build_ids[i].text;
+    struct build_id *id = &stacks->build_ids[stacks->next_build_id++ % STACKS_BUILD_IDS];
+    id->head = head;
+    read_build_id(head, id->text);
+    return id->text;
+}
+
+bool stacks_locate(struct stacks *stacks, uint64_t address, struct rec_source_frame *frame)
+{
+    const struct code_range *range = find_range(stacks, address);
+    if (!range || !range->path)
+        return false;
+    frame->file = stacks->paths + range->path;
+    frame->offset = range->offset + (address - range->start);
+    frame->build_id = build_id_of(stacks, range->head);
+    return true;
+}
+
+/* ---- which words are return addresses --------------------------------------------------------------- */
+
 /* Is the instruction before this address a call? */
 static bool follows_call(uint64_t address)
 {
-#if defined(__x86_64__)
-    /* Intel SDM, CALL: E8 rel32, or FF /2 with its ModRM, SIB and displacement. */
-    unsigned char code[7];
-    if (read_memory(address - sizeof(code), code, sizeof(code)) != sizeof(code))
-        return false;
-    const unsigned char *end = code + sizeof(code);
-    if (end[-5] == 0xe8)
-        return true;
-    for (int length = 2; length <= 7; length++) {
-        if (end[-length] != 0xff || (end[1 - length] & 0x38) != 0x10)
-            continue;
-        unsigned mod = end[1 - length] >> 6, rm = end[1 - length] & 7;
-        int need = 2 + (mod != 3 && rm == 4) + (mod == 1 ? 1 : mod == 2 || (mod == 0 && rm == 5) ? 4 : 0);
-        if (need == length)
-            return true;
-    }
-    return false;
-#elif defined(__aarch64__)
-    /* Arm ARM: BL imm26, BLR and its authenticating forms. */
-    uint32_t code;
-    if ((address & 3) || read_memory(address - 4, &code, sizeof(code)) != sizeof(code))
-        return false;
-    return (code & 0xfc000000u) == 0x94000000u || (code & 0xfffffc1fu) == 0xd63f0000u ||
-           (code & 0xfefff800u) == 0xd63f0800u;
-#else
-    (void)address;
-    return true;
-#endif
+    unsigned char code[CALL_BYTES];
+    return read_memory(address - sizeof(code), code, sizeof(code)) == sizeof(code) &&
+           call_ends(address, code);
 }
 
 uint32_t stacks_scan(struct stacks *stacks, uint64_t pc, uint64_t sp, struct rec_frame *frames, uint64_t *pcs)

@@ -22,9 +22,13 @@
 /* An executable mapping. */
 struct code_range {
     uint64_t start, end, offset; /* offset: of start, in the file */
+    uint64_t head;               /* where the start of the file is mapped; 0 = nowhere */
     uint32_t module;             /* 1 + index once it is used in a frame; 0 = not yet */
     uint32_t path;               /* offset into paths; 0 = no file */
 };
+
+#define STACKS_BUILD_IDS     64
+#define STACKS_BUILD_ID_TEXT 65 /* of 32 bytes; linkers make 8 to 20 */
 
 struct stacks {
     struct code_range ranges[STACKS_RANGES];
@@ -33,6 +37,16 @@ struct stacks {
     uint32_t paths_used;
     const char *modules[STACKS_MODULES];
     uint32_t nmodules;
+    /* Of the files asked about last, by where they are mapped. */
+    struct build_id {
+        uint64_t head;
+        char text[STACKS_BUILD_ID_TEXT];
+    } build_ids[STACKS_BUILD_IDS];
+    uint32_t next_build_id;
+    /* While the mappings are read. */
+    struct {
+        uint64_t start, device, inode;
+    } head;
     struct rec_frame frames[STACKS_THREADS][STACKS_FRAMES];
     struct rec_stall_thread threads[STACKS_THREADS];
     uint64_t words[STACKS_BYTES / 8];
@@ -42,8 +56,12 @@ struct stacks {
 /* Reads /proc/self/maps; forgets the modules of an earlier use. */
 void stacks_read_maps(struct stacks *stacks);
 
-/* The file that an address belongs to: its path and the offset in it; false when there is none. */
-bool stacks_locate(struct stacks *stacks, uint64_t address, const char **path, uint64_t *offset);
+/*
+ * The file that an address belongs to: its path, the offset in it, and the build id of what is mapped
+ * ("" = it has none). False when there is none. The texts hold until the mappings are read again
+ * or STACKS_BUILD_IDS other files have been asked about.
+ */
+bool stacks_locate(struct stacks *stacks, uint64_t address, struct rec_source_frame *frame);
 
 /*
  * Frames from pc (0 = unknown) and from the words at sp upwards; at most STACKS_FRAMES. pcs, when

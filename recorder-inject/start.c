@@ -40,6 +40,7 @@ static void start_callsites(const struct callsite_symbols *symbols)
         .memory = recorder.live.callsites,
         .bytes = recorder.live.header->callsite_bytes,
         .frames = options.pyframes,
+        .native_frames = options.native_frames,
         .symbols = symbols,
     };
     if (config.memory && callsite_init(&config))

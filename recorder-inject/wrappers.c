@@ -117,7 +117,9 @@ enum { NONE = -1 };
         struct thread *thread = &self_thread;                                                                \
         if (unlikely(!call_admit(thread, __builtin_return_address(0))))                                      \
             return real args;                                                                                \
-        thread->callsite = SITE_##role ? callsite_capture(__builtin_return_address(0)) : 0;                  \
+        thread->callsite =                                                                                   \
+            SITE_##role ? callsite_capture_from(__builtin_return_address(0), __builtin_frame_address(0))     \
+                        : 0;                                                                                 \
         OPEN_##role;                                                                                         \
         ncclResult_t result = real args;                                                                     \
         CLOSE_##role;                                                                                        \

@@ -318,6 +318,9 @@ static void get_callsite(struct rec_decoder *d, struct rec_in *in, struct rec_ca
 {
     def->id = rec_in_u32(in);
     def->kind = rec_in_u32(in);
+    bool builds = def->kind == REC_WIRE_CALLSITE_BUILDS;
+    if (builds)
+        def->kind = REC_CALLSITE_NATIVE;
     if (def->kind != REC_CALLSITE_PYTHON && def->kind != REC_CALLSITE_NATIVE)
         return; /* of a newer version */
     uint32_t n = get_count(in, 2);
@@ -327,8 +330,10 @@ static void get_callsite(struct rec_decoder *d, struct rec_in *in, struct rec_ca
     }
     for (uint32_t i = 0; i < n && !in->bad; i++) {
         struct rec_source_frame *frame = &d->frames[i];
-        *frame = (struct rec_source_frame){.file = text_of(d, in), .function = ""};
+        *frame = (struct rec_source_frame){.file = text_of(d, in), .function = "", .build_id = ""};
         if (def->kind == REC_CALLSITE_NATIVE) {
+            if (builds)
+                frame->build_id = text_of(d, in);
             frame->offset = rec_in_varint(in);
         } else {
             frame->function = text_of(d, in);

@@ -321,16 +321,12 @@ uint8_t *rec_encode_callsite(uint8_t *p, const struct rec_callsite_def *def,
     uint8_t *record = p;
     p = begin(p, REC_WIRE_CALLSITE);
     p = rec_put_varint(p, def->id);
-    p = rec_put_varint(p, def->kind);
+    p = rec_put_varint(p, def->kind == REC_CALLSITE_NATIVE ? REC_WIRE_CALLSITE_BUILDS : def->kind);
     p = rec_put_varint(p, count);
     for (uint32_t i = 0; i < count; i++) {
         p = put_id(p, texts[i].file);
-        if (def->kind == REC_CALLSITE_NATIVE) {
-            p = rec_put_varint(p, def->frames[i].offset);
-        } else {
-            p = put_id(p, texts[i].function);
-            p = rec_put_varint(p, def->frames[i].line);
-        }
+        p = put_id(p, texts[i].second);
+        p = rec_put_varint(p, def->kind == REC_CALLSITE_NATIVE ? def->frames[i].offset : def->frames[i].line);
     }
     return finish(record, p);
 }

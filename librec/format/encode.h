@@ -44,7 +44,7 @@ uint8_t *rec_encode_text(uint8_t *p, const char *text, size_t length);
 
 /* Numbers of a frame's texts in the segment; REC_ID_NONE = empty. */
 struct rec_callsite_text {
-    uint32_t file, function;
+    uint32_t file, second; /* second: function or build id */
 };
 /* texts[i] for the frames of def, count ≤ REC_CALLSITE_FRAMES of them; REC_CALLSITE_ROOM bytes. */
 uint8_t *rec_encode_callsite(uint8_t *p, const struct rec_callsite_def *def,

@@ -63,13 +63,21 @@ static bool put_text(struct rec_writer *w, const char *text, uint32_t *number)
     return true;
 }
 
+static const char *second_text(const struct rec_callsite_def *def, uint32_t i)
+{
+    const struct rec_source_frame *frame = &def->frames[i];
+    if (def->kind != REC_CALLSITE_NATIVE)
+        return frame->function;
+    return frame->build_id ? frame->build_id : "";
+}
+
 static void put_site(struct rec_writer *w, const struct rec_callsite_def *def)
 {
     struct rec_callsite_text texts[REC_CALLSITE_FRAMES];
     uint32_t count = def->nframes < REC_CALLSITE_FRAMES ? def->nframes : REC_CALLSITE_FRAMES;
     for (uint32_t i = 0; i < count; i++)
         if (!put_text(w, def->frames[i].file, &texts[i].file) ||
-            !put_text(w, def->frames[i].function, &texts[i].function))
+            !put_text(w, second_text(def, i), &texts[i].second))
             return;
     if (rec_segment_room(w, REC_CALLSITE_ROOM))
         rec_raw_take(w, rec_encode_callsite(rec_raw_end(w), def, texts, count));

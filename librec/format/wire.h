@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define REC_WIRE_MAJOR      1
-#define REC_WIRE_MINOR      2
+#define REC_WIRE_MINOR      3
 #define REC_WIRE_BYTE_ORDER 0x01020304u
 
 /* File header: fixed part, the notice (notice.h, since 1.2), then the metadata. */
@@ -68,6 +68,9 @@ enum rec_wire_type {
     REC_WIRE_CALLSITE = 16, /* since 1.1 */
     REC_WIRE_GPU = 17,      /* since 1.1 */
 };
+
+/* Kind of a native call site whose frames have build ids (since 1.3); before, REC_CALLSITE_NATIVE has none. */
+#define REC_WIRE_CALLSITE_BUILDS 3
 
 /* Which optional columns a batch of ops has. */
 enum rec_wire_columns {

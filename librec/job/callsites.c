@@ -37,12 +37,17 @@ static uint64_t hash_text(uint64_t hash, const char *text)
     return rec_mix64(hash);
 }
 
+static const char *build_of(const struct rec_source_frame *frame)
+{
+    return frame->build_id ? frame->build_id : "";
+}
+
 static uint64_t hash_site(const struct rec_callsite_def *def)
 {
     uint64_t hash = rec_mix64(def->kind + ((uint64_t)def->nframes << 32));
     for (uint32_t i = 0; i < def->nframes; i++) {
         const struct rec_source_frame *frame = &def->frames[i];
-        hash = hash_text(hash_text(hash, frame->file), frame->function);
+        hash = hash_text(hash_text(hash_text(hash, frame->file), frame->function), build_of(frame));
         hash = rec_mix64(hash ^ frame->line ^ frame->offset << 8);
     }
     return hash;
@@ -55,7 +60,7 @@ static bool same_site(const struct rec_callsite_def *a, const struct rec_callsit
     for (uint32_t i = 0; i < a->nframes; i++) {
         const struct rec_source_frame *x = &a->frames[i], *y = &b->frames[i];
         if (x->line != y->line || x->offset != y->offset || strcmp(x->file, y->file) != 0 ||
-            strcmp(x->function, y->function) != 0)
+            strcmp(x->function, y->function) != 0 || strcmp(build_of(x), build_of(y)) != 0)
             return false;
     }
     return true;
@@ -73,7 +78,8 @@ static struct job_callsite *copy_site(const struct rec_callsite_def *def)
 {
     size_t bytes = sizeof(struct job_callsite) + def->nframes * sizeof(def->frames[0]);
     for (uint32_t i = 0; i < def->nframes; i++)
-        bytes += strlen(def->frames[i].file) + strlen(def->frames[i].function) + 2;
+        bytes += strlen(def->frames[i].file) + strlen(def->frames[i].function) +
+                 strlen(build_of(&def->frames[i])) + 3;
     struct job_callsite *site = malloc(bytes);
     if (!site)
         return NULL;
@@ -82,6 +88,7 @@ static struct job_callsite *copy_site(const struct rec_callsite_def *def)
         site->frames[i] = def->frames[i];
         site->frames[i].file = keep(&text, def->frames[i].file);
         site->frames[i].function = keep(&text, def->frames[i].function);
+        site->frames[i].build_id = keep(&text, build_of(&def->frames[i]));
     }
     site->def = (struct rec_callsite_def){.kind = def->kind, .nframes = def->nframes, .frames = site->frames};
     site->bytes = bytes;

@@ -50,7 +50,6 @@ struct rec_scan {
     uint32_t cursor, slot;  /* position in the live stages */
     bool end_seen;
     struct rec_live_callsite *callsite; /* of the region, given last */
-    struct rec_source_frame native;
 
     struct job_map thread_ids;
     struct scan_thread *threads;
@@ -222,19 +221,20 @@ static bool live_end(const struct job_snapshot *s, struct rec_event *event)
     return event->u.end.reason != REC_END_NONE;
 }
 
-/* Of a native site the region has the address alone: the mappings went with the process. */
+/* Of a native site the region has the addresses alone: the mappings went with the process. */
 static bool live_callsite(struct rec_scan *scan, uint32_t id, struct rec_event *event)
 {
     if (!scan->callsite)
         scan->callsite = malloc(sizeof(*scan->callsite));
     if (!scan->callsite || !rec_live_callsite(&scan->snapshot->copy, id, scan->callsite))
         return false;
-    event->u.callsite = scan->callsite->def;
-    if (scan->callsite->def.nframes == 0) {
-        scan->native =
-            (struct rec_source_frame){.file = "", .function = "", .offset = scan->callsite->address};
-        event->u.callsite.frames = &scan->native;
-        event->u.callsite.nframes = 1;
+    struct rec_live_callsite *site = scan->callsite;
+    for (uint32_t i = 0; i < site->naddresses; i++)
+        site->frames[i] = (struct rec_source_frame){.file = "", .function = "", .offset = site->addresses[i]};
+    event->u.callsite = site->def;
+    if (site->naddresses > 0) {
+        event->u.callsite.frames = site->frames;
+        event->u.callsite.nframes = site->naddresses;
     }
     return true;
 }

@@ -55,25 +55,38 @@ static const char *base_name(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
+static void native_text(const struct rec_source_frame *frame, struct rec_symbolizer *symbolizer, char *buffer,
+                        size_t size)
+{
+    char name[160];
+    const char *file = frame->file[0] ? base_name(frame->file) : "?";
+    enum rec_symbol symbol =
+        symbolizer ? rec_symbolize_frame(symbolizer, frame, name, sizeof(name)) : REC_SYMBOL_NONE;
+    if (symbol == REC_SYMBOL_FOUND)
+        snprintf(buffer, size, "%s in %s", name, file);
+    else
+        snprintf(buffer, size, "%s+0x%llx%s", file, (unsigned long long)frame->offset,
+                 symbol == REC_SYMBOL_OTHER_BUILD ? " (another build is here)" : "");
+}
+
+void rec_frame_text(const struct rec_callsite_def *site, const struct rec_source_frame *frame,
+                    struct rec_symbolizer *symbolizer, char *buffer, size_t size)
+{
+    if (site->kind != REC_CALLSITE_PYTHON)
+        native_text(frame, symbolizer, buffer, size);
+    else if (frame->function[0])
+        snprintf(buffer, size, "%s:%u in %s", base_name(frame->file), frame->line, frame->function);
+    else
+        snprintf(buffer, size, "%s:%u", base_name(frame->file), frame->line);
+}
+
 bool rec_callsite_text(const struct rec_callsite_def *site, struct rec_symbolizer *symbolizer, char *buffer,
                        size_t size)
 {
-    char name[160];
     const struct rec_source_frame *frame = rec_callsite_place(site);
     if (size)
         buffer[0] = '\0';
-    if (!frame)
-        return false;
-    const char *file = base_name(frame->file);
-    if (site->kind == REC_CALLSITE_PYTHON) {
-        if (frame->function[0])
-            snprintf(buffer, size, "%s:%u in %s", file, frame->line, frame->function);
-        else
-            snprintf(buffer, size, "%s:%u", file, frame->line);
-    } else if (symbolizer && rec_symbolize(symbolizer, frame->file, frame->offset, name, sizeof(name))) {
-        snprintf(buffer, size, "%s in %s", name, file);
-    } else {
-        snprintf(buffer, size, "%s+0x%llx", file[0] ? file : "?", (unsigned long long)frame->offset);
-    }
-    return true;
+    if (frame)
+        rec_frame_text(site, frame, symbolizer, buffer, size);
+    return frame != NULL;
 }

@@ -11,10 +11,18 @@
 #define MAX_MODULES      32
 #define MAX_TABLE_BYTES  (UINT64_C(256) << 20) /* of one module */
 #define MAX_UNSIZED_SPAN 4096                  /* how far a symbol without a size (assembler) may reach */
+#define MAX_SEGMENTS     16
+#define MAX_NOTE_BYTES   4096
+#define MAX_BUILD_ID     64 /* bytes; linkers make 8 to 32 */
 
 struct symbol {
     uint64_t value, size;
     uint64_t name_at; /* offset of its name in the file */
+};
+
+/* Of the file, where its bytes are in the addresses that symbols have. */
+struct segment {
+    uint64_t offset, bytes, value;
 };
 
 struct module {
@@ -24,6 +32,9 @@ struct module {
     size_t count;
     uint64_t table_bytes; /* read so far */
     uint64_t used;        /* number of the last use */
+    struct segment segments[MAX_SEGMENTS];
+    unsigned nsegments;
+    char build_id[2 * MAX_BUILD_ID + 1]; /* in hex; "" = it has none */
 };
 
 struct rec_symbolizer {
@@ -121,6 +132,54 @@ static void read_sections(struct module *module, const Elf64_Ehdr *elf)
     free(sections);
 }
 
+/* Notes: 4-byte aligned name and descriptor behind three words (elf(5)); that of type 3 by GNU is it. */
+static void read_note(struct module *module, const Elf64_Phdr *part)
+{
+    unsigned char notes[MAX_NOTE_BYTES];
+    size_t bytes = part->p_filesz < sizeof(notes) ? (size_t)part->p_filesz : sizeof(notes);
+    Elf64_Nhdr note;
+    if (!read_at(module->fd, notes, bytes, part->p_offset))
+        return;
+    for (size_t at = 0; bytes - at >= sizeof(note);) {
+        memcpy(&note, notes + at, sizeof(note));
+        at += sizeof(note);
+        size_t name = ((size_t)note.n_namesz + 3) & ~(size_t)3,
+               data = ((size_t)note.n_descsz + 3) & ~(size_t)3;
+        if (name > bytes - at || data > bytes - at - name)
+            return;
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(notes + at, "GNU", 4) == 0 &&
+            note.n_descsz <= MAX_BUILD_ID)
+            for (size_t i = 0; i < note.n_descsz; i++)
+                snprintf(module->build_id + 2 * i, 3, "%02x", notes[at + name + i]);
+        at += name + data;
+    }
+}
+
+static void read_segments(struct module *module, const Elf64_Ehdr *elf)
+{
+    for (unsigned i = 0; elf->e_phentsize == sizeof(Elf64_Phdr) && i < elf->e_phnum; i++) {
+        Elf64_Phdr part;
+        if (!read_at(module->fd, &part, sizeof(part), elf->e_phoff + i * sizeof(part)))
+            return;
+        if (part.p_type == PT_LOAD && module->nsegments < MAX_SEGMENTS)
+            module->segments[module->nsegments++] =
+                (struct segment){part.p_offset, part.p_filesz, part.p_vaddr};
+        else if (part.p_type == PT_NOTE && !module->build_id[0])
+            read_note(module, &part);
+    }
+}
+
+/* The address, as symbols have it, of a place in the file; 0 = it has none. */
+static uint64_t value_of(const struct module *module, uint64_t offset)
+{
+    for (unsigned i = 0; i < module->nsegments; i++) {
+        const struct segment *segment = &module->segments[i];
+        if (offset >= segment->offset && offset - segment->offset < segment->bytes)
+            return segment->value + (offset - segment->offset);
+    }
+    return 0;
+}
+
 static void module_open(struct module *module)
 {
     /* O_NONBLOCK: a FIFO under this name must not block. */
@@ -131,8 +190,10 @@ static void module_open(struct module *module)
         return;
     if (fstat(module->fd, &status) == 0 && S_ISREG(status.st_mode) &&
         read_at(module->fd, &elf, sizeof(elf), 0) && memcmp(elf.e_ident, ELFMAG, SELFMAG) == 0 &&
-        elf.e_ident[EI_CLASS] == ELFCLASS64 && elf.e_ident[EI_DATA] == ELFDATA2LSB)
+        elf.e_ident[EI_CLASS] == ELFCLASS64 && elf.e_ident[EI_DATA] == ELFDATA2LSB) {
+        read_segments(module, &elf);
         read_sections(module, &elf);
+    }
     if (module->count)
         qsort(module->symbols, module->count, sizeof(*module->symbols), by_value);
 }
@@ -183,16 +244,14 @@ static const struct symbol *symbol_at(const struct module *module, uint64_t addr
     return address - symbol->value < span ? symbol : NULL;
 }
 
-bool rec_symbolize(struct rec_symbolizer *symbolizer, const char *module_path, uint64_t offset, char *buffer,
-                   size_t size)
+/* The name of what covers the byte before offset, or false. */
+static bool name_before(const struct module *module, uint64_t offset, char *buffer, size_t size)
 {
-    if (size)
-        buffer[0] = '\0';
-    struct module *module = module_path[0] == '/' ? module_of(symbolizer, module_path) : NULL;
-    if (!module || module->count == 0 || offset == 0)
+    if (module->count == 0 || offset == 0)
         return false;
     /* A call that never returns may be the last instruction of its function. */
-    const struct symbol *symbol = symbol_at(module, offset - 1);
+    uint64_t value = value_of(module, offset - 1);
+    const struct symbol *symbol = value ? symbol_at(module, value) : NULL;
     if (!symbol)
         return false;
     char name[512];
@@ -202,6 +261,27 @@ bool rec_symbolize(struct rec_symbolizer *symbolizer, const char *module_path, u
     name[n] = '\0';
     if (name[0] == '\0')
         return false;
-    snprintf(buffer, size, "%s+0x%llx", name, (unsigned long long)(offset - symbol->value));
+    snprintf(buffer, size, "%s+0x%llx", name, (unsigned long long)(value + 1 - symbol->value));
     return true;
+}
+
+enum rec_symbol rec_symbolize_frame(struct rec_symbolizer *symbolizer, const struct rec_source_frame *frame,
+                                    char *buffer, size_t size)
+{
+    if (size)
+        buffer[0] = '\0';
+    const struct module *module = frame->file[0] == '/' ? module_of(symbolizer, frame->file) : NULL;
+    if (!module)
+        return REC_SYMBOL_NONE;
+    if (frame->build_id && frame->build_id[0] && module->build_id[0] &&
+        strcmp(frame->build_id, module->build_id) != 0)
+        return REC_SYMBOL_OTHER_BUILD;
+    return name_before(module, frame->offset, buffer, size) ? REC_SYMBOL_FOUND : REC_SYMBOL_NONE;
+}
+
+bool rec_symbolize(struct rec_symbolizer *symbolizer, const char *module, uint64_t offset, char *buffer,
+                   size_t size)
+{
+    struct rec_source_frame frame = {.file = module, .offset = offset};
+    return rec_symbolize_frame(symbolizer, &frame, buffer, size) == REC_SYMBOL_FOUND;
 }

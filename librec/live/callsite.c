@@ -72,8 +72,10 @@ bool rec_callsite_read(const struct rec_callsite_reader *reader, uint32_t id, st
     if (offset == 0 || payload == NULL)
         return false;
     *site = (struct rec_callsite_site){.kind = record.kind};
-    if (record.kind == REC_CALLSITE_ADDRESS && record.count == 2) {
-        memcpy(&site->return_address, payload, sizeof(site->return_address));
+    if (record.kind == REC_CALLSITE_ADDRESS && record.count % 2 == 0 &&
+        record.count / 2 <= REC_CALLSITE_MAX_ADDRESSES) {
+        site->frame_count = record.count / 2;
+        memcpy(site->addresses, payload, (size_t)record.count * 4);
         return true;
     }
     if (record.kind != REC_CALLSITE_STACK || record.count > REC_CALLSITE_MAX_FRAMES)
@@ -108,9 +110,12 @@ bool rec_live_callsite(const struct rec_live *live, uint32_t id, struct rec_live
         !rec_callsite_read(&reader, id, &site))
         return false;
     out->def = (struct rec_callsite_def){.id = id, .kind = REC_CALLSITE_NATIVE};
-    out->address = site.return_address;
-    if (site.kind == REC_CALLSITE_ADDRESS)
+    if (site.kind == REC_CALLSITE_ADDRESS) {
+        out->naddresses = site.frame_count;
+        memcpy(out->addresses, site.addresses, sizeof(out->addresses));
         return true;
+    }
+    out->naddresses = 0;
     char *text = out->text;
     out->def.kind = REC_CALLSITE_PYTHON;
     out->def.nframes = site.frame_count;

@@ -355,12 +355,14 @@ static bool find_callsite(void *context, uint32_t id, struct rec_callsite_def *d
     if (!rec_live_callsite(&drain->live, id, site))
         return false;
     if (site->def.kind == REC_CALLSITE_NATIVE) {
-        struct rec_source_frame *frame = &site->frames[0];
-        *frame = (struct rec_source_frame){.file = "", .function = "", .offset = site->address};
-        if (drain->resolve)
-            (void)drain->resolve(drain->resolve_context, site->address, frame);
-        site->def.nframes = 1;
-        site->def.frames = frame;
+        for (uint32_t i = 0; i < site->naddresses; i++) {
+            struct rec_source_frame *frame = &site->frames[i];
+            *frame = (struct rec_source_frame){.file = "", .function = "", .offset = site->addresses[i]};
+            if (drain->resolve)
+                (void)drain->resolve(drain->resolve_context, site->addresses[i], frame);
+        }
+        site->def.nframes = site->naddresses;
+        site->def.frames = site->frames;
     }
     *def = site->def;
     return true;

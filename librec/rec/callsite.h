@@ -17,10 +17,11 @@
 
 #pragma GCC visibility push(default)
 
-#define REC_CALLSITE_MAX_FRAMES   64
-#define REC_CALLSITE_MAX_SITES    0xfffffu
-#define REC_CALLSITE_MAX_FILE     511 /* bytes of a file name that are kept: its end */
-#define REC_CALLSITE_MAX_FUNCTION 255 /* bytes of a function name that are kept: its start */
+#define REC_CALLSITE_MAX_FRAMES    64
+#define REC_CALLSITE_MAX_ADDRESSES 16 /* native */
+#define REC_CALLSITE_MAX_SITES     0xfffffu
+#define REC_CALLSITE_MAX_FILE      511 /* bytes of a file name that are kept: its end */
+#define REC_CALLSITE_MAX_FUNCTION  255 /* bytes of a function name that are kept: its start */
 
 #define REC_CALLSITE_MAGIC   UINT64_C(0x315449534c4c4143) /* "CALLSIT1" */
 #define REC_CALLSITE_VERSION 1
@@ -59,7 +60,7 @@ struct rec_callsite_header {
  *   string    count bytes, no terminator
  *   location  3 words: offset of the file's string, of the function's, line (0 = unknown)
  *   python    count words: offsets of locations, innermost first; id = site number
- *   native    2 words: return address, low word first; id = site number
+ *   native    2 words for each return address, low word first, innermost first; id = site number
  * Published by storing the offset in the index with release.
  */
 enum rec_callsite_record_kind {
@@ -84,9 +85,9 @@ struct rec_callsite_frame {
 };
 
 struct rec_callsite_site {
-    enum rec_callsite_record_kind kind; /* REC_CALLSITE_STACK or REC_CALLSITE_ADDRESS */
-    uint32_t frame_count;
-    uint64_t return_address;
+    enum rec_callsite_record_kind kind;             /* REC_CALLSITE_STACK or REC_CALLSITE_ADDRESS */
+    uint32_t frame_count;                           /* of frames or addresses */
+    uint64_t addresses[REC_CALLSITE_MAX_ADDRESSES]; /* native */
     struct rec_callsite_frame frames[REC_CALLSITE_MAX_FRAMES]; /* innermost first */
 };
 
@@ -110,14 +111,15 @@ bool rec_callsite_read(const struct rec_callsite_reader *reader, uint32_t id, st
 /* A site in event.h's terms, with the memory for what it points to. */
 struct rec_live_callsite {
     struct rec_callsite_def def;
-    uint64_t address; /* native: the return address in the process; def has no frame yet */
+    uint32_t naddresses; /* native: return addresses in the process; def has no frame yet */
+    uint64_t addresses[REC_CALLSITE_MAX_ADDRESSES];
     struct rec_source_frame frames[REC_CALLSITE_MAX_FRAMES];
     char text[REC_CALLSITE_MAX_FRAMES * (REC_CALLSITE_MAX_FILE + REC_CALLSITE_MAX_FUNCTION + 2)];
 };
 
 /*
  * Reads call site id of a region. False when there is none. The content of the region is not
- * trusted; a native site comes without a frame, for the address means something only together
+ * trusted; a native site comes without frames, for addresses mean something only together
  * with the process's mappings.
  */
 bool rec_live_callsite(const struct rec_live *live, uint32_t id, struct rec_live_callsite *site);

@@ -68,6 +68,7 @@ struct rec_source_frame {
     const char *function; /* Python; "" = unknown */
     uint32_t line;        /* Python; 0 = unknown */
     uint64_t offset;      /* native: as in struct rec_frame */
+    const char *build_id; /* native: of the module, in hex; "" or NULL = unknown */
 };
 
 struct rec_callsite_def {

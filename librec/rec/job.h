@@ -210,12 +210,17 @@ const struct rec_callsite_def *rec_process_callsite(const struct rec_process *pr
  */
 const struct rec_source_frame *rec_callsite_place(const struct rec_callsite_def *site);
 /*
- * That frame in words: "trainer.py:118 in save_checkpoint"; native "step+0x4c in a.out", or
- * "a.out+0x1f3c" without symbols (symbolizer may be NULL). Cut when longer; false and "" when
- * there is none.
+ * That frame in words, or false and "" when there is none; as below.
  */
 bool rec_callsite_text(const struct rec_callsite_def *site, struct rec_symbolizer *symbolizer, char *buffer,
                        size_t size);
+/*
+ * A frame of a site in words: "trainer.py:118 in save_checkpoint"; native "step+0x4c in a.out", or
+ * "a.out+0x1f3c" without symbols (symbolizer may be NULL) and where the file is another build, which
+ * is told. Cut when longer.
+ */
+void rec_frame_text(const struct rec_callsite_def *site, const struct rec_source_frame *frame,
+                    struct rec_symbolizer *symbolizer, char *buffer, size_t size);
 
 /*
  * The signature of an op of this process, user redops by definition (model.h).

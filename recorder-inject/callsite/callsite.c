@@ -8,6 +8,7 @@
 
 #include "contents.h"
 #include "key.h"
+#include "native.h"
 #include "proof.h"
 #include "store.h"
 
@@ -57,6 +58,7 @@ struct known_frame {
 static struct {
     _Atomic unsigned mode;
     _Atomic unsigned frames;
+    unsigned native_frames; /* written by callsite_init only */
     _Atomic unsigned locked;
     _Atomic unsigned confirmed; /* the interpreter was asked, and agreed */
     _Atomic int64_t miss_second;
@@ -304,15 +306,26 @@ static bool may_miss(void)
     return true;
 }
 
-static uint32_t native_site(const void *return_address)
+/* Number of a native stack, or while there are too many new ones of its first address, if that has one. */
+static uint32_t native_site(const void *return_address, const void *frame)
 {
+    struct native_stack stack;
     if (return_address == NULL)
         return 0;
-    uint64_t key = key_native(return_address);
-    uint32_t site = cache_find(key);
-    if (site != 0 || !may_miss() || !try_lock())
+    native_walk(return_address, frame, state.native_frames, &stack);
+    uint32_t site = cache_find(native_key(&stack));
+    if (site != 0)
         return site;
-    site = store_native(&state.store, (uintptr_t)return_address);
+    if (!may_miss()) {
+        stack.count = 1;
+        return cache_find(native_key(&stack));
+    }
+    native_check(&stack);
+    uint64_t key = native_key(&stack);
+    site = cache_find(key);
+    if (site != 0 || !try_lock())
+        return site;
+    site = store_native(&state.store, stack.addresses, stack.count);
     if (site != 0)
         cache_insert(key, site);
     unlock();
@@ -341,7 +354,8 @@ static bool copy_new_frames(const char *thread_state, unsigned max, bool whole, 
  * Number of a stack that the cache does not know. Its frames cannot change: their own thread is
  * in here. So the copy is made without the lock, except while the layout is being proved.
  */
-static __attribute__((noinline)) uint32_t python_site(char *thread_state, const void *return_address)
+static __attribute__((noinline)) uint32_t python_site(char *thread_state, const void *return_address,
+                                                      const void *frame)
 {
     struct stack stack;
     unsigned max = atomic_load_explicit(&state.frames, memory_order_relaxed);
@@ -349,7 +363,7 @@ static __attribute__((noinline)) uint32_t python_site(char *thread_state, const 
     bool ask = mode == MODE_PYTHON && can_ask(thread_state);
     bool good = mode == MODE_PYTHON && copy_new_frames(thread_state, max, ask, &stack);
     if (!state.api.is_initialized())
-        return native_site(return_address);
+        return native_site(return_address, frame);
     if (!try_lock())
         return 0;
     if (mode == MODE_PYTHON && !good)
@@ -363,7 +377,7 @@ static __attribute__((noinline)) uint32_t python_site(char *thread_state, const 
     if (good)
         site = publish_python(&stack, thread_state);
     unlock();
-    return good ? site : native_site(return_address);
+    return good ? site : native_site(return_address, frame);
 }
 
 /* ---- the interface ---- */
@@ -373,12 +387,15 @@ bool callsite_init(const struct callsite_config *config)
     atomic_store_explicit(&state.mode, MODE_OFF, memory_order_relaxed);
     memset(&state, 0, sizeof(state));
     contents_reset();
+    native_reset();
     if (!store_init(&state.store, config->memory, config->bytes))
         return false;
     state.config = *config;
     if (state.config.misses_per_second == 0)
         state.config.misses_per_second = DEFAULT_MISSES_PER_SECOND;
     state.frames = config->frames < REC_CALLSITE_MAX_FRAMES ? config->frames : REC_CALLSITE_MAX_FRAMES;
+    state.native_frames = config->native_frames < REC_CALLSITE_MAX_ADDRESSES ? config->native_frames
+                                                                             : REC_CALLSITE_MAX_ADDRESSES;
     unsigned mode = MODE_NATIVE;
     if (state.frames > 0 && config->symbols != NULL && py_take(&state.api, config->symbols)) {
         mode = MODE_PENDING;
@@ -396,6 +413,8 @@ void callsite_stop(void)
 void callsite_thread(struct callsite_thread *thread)
 {
     *thread = (struct callsite_thread){.owner = (uint64_t)pthread_self()};
+    if (state.native_frames > 1)
+        native_thread();
     if (atomic_load_explicit(&state.mode, memory_order_acquire) >= MODE_PENDING)
         thread->state = state.api.this_thread_state();
 }
@@ -434,19 +453,20 @@ uint32_t callsite_of_thread(const struct callsite_thread *thread)
     return site;
 }
 
-static __attribute__((noinline)) uint32_t slow_path(char *thread_state, const void *return_address)
+static __attribute__((noinline)) uint32_t slow_path(char *thread_state, const void *return_address,
+                                                    const void *frame)
 {
     int error = errno;
     uint32_t site = 0;
     if (thread_state != NULL && may_miss())
-        site = python_site(thread_state, return_address);
+        site = python_site(thread_state, return_address, frame);
     else if (thread_state == NULL || atomic_load_explicit(&state.mode, memory_order_relaxed) != MODE_PYTHON)
-        site = native_site(return_address);
+        site = native_site(return_address, frame);
     errno = error;
     return site;
 }
 
-uint32_t callsite_capture(const void *return_address)
+uint32_t callsite_capture_from(const void *return_address, const void *frame)
 {
     unsigned mode = atomic_load_explicit(&state.mode, memory_order_acquire);
     if (mode == MODE_OFF)
@@ -457,16 +477,18 @@ uint32_t callsite_capture(const void *return_address)
     uint64_t key = KEY_NONE;
     if (thread_state != NULL) {
         if (mode == MODE_PENDING)
-            return slow_path(thread_state, return_address);
+            return slow_path(thread_state, return_address, frame);
         key = state.key(&state.api, &state.layout, thread_state,
                         atomic_load_explicit(&state.frames, memory_order_relaxed));
     }
     if (key == KEY_NONE) {
         if (return_address == NULL)
             return 0;
+        struct native_stack stack;
         thread_state = NULL;
-        key = key_native(return_address);
+        native_walk(return_address, frame, state.native_frames, &stack);
+        key = native_key(&stack);
     }
     uint32_t site = key != KEY_UNKNOWN ? cache_find(key) : 0;
-    return site != 0 ? site : slow_path(thread_state, return_address);
+    return site != 0 ? site : slow_path(thread_state, return_address, frame);
 }

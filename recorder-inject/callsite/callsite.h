@@ -46,6 +46,7 @@
 #include "rec/callsite.h"
 
 #define CALLSITE_DEFAULT_FRAMES 16
+#define CALLSITE_DEFAULT_NATIVE 8
 #define CALLSITE_DEFAULT_BYTES  (1u << 20)
 #define CALLSITE_MIN_BYTES      (16u << 10)
 
@@ -54,6 +55,8 @@ struct callsite_config {
     size_t bytes;    /* at least CALLSITE_MIN_BYTES, at most 1 GiB */
     unsigned frames; /* Python frames per stack, hidden ones included; at most REC_CALLSITE_MAX_FRAMES, 0 = no
                         Python */
+    unsigned native_frames; /* return addresses where there is no Python; at most REC_CALLSITE_MAX_ADDRESSES;
+                               0 is as 1 */
     unsigned misses_per_second; /* slow paths allowed; 0 = 1,000. One takes some 20 µs, more if all is new */
     const struct callsite_symbols *symbols; /* NULL = no Python; read by callsite_init only */
 };
@@ -86,14 +89,23 @@ void callsite_stop(void);
  * memory full, too many new stacks at once: see the counters in the header). The number
  * can be read by another process once the caller has published it with release.
  * return_address (__builtin_return_address(0) of the wrapper) stands in where the thread
- * has no Python frame; NULL for none.
+ * has no Python frame; NULL for none. frame is the wrapper's __builtin_frame_address(0), from which
+ * further return addresses are found (native.h); NULL for only the one.
  *
  * Any thread, with or without the interpreter lock. Never blocks, allocates or changes
  * errno. In a signal handler that interrupted a capture it returns 0 at worst.
  */
-uint32_t callsite_capture(const void *return_address);
+uint32_t callsite_capture_from(const void *return_address, const void *frame);
 
-/* The calling thread as Python knows it, for others to ask about. */
+static inline uint32_t callsite_capture(const void *return_address)
+{
+    return callsite_capture_from(return_address, NULL);
+}
+
+/*
+ * The calling thread as Python knows it, for others to ask about. Native stacks are known of threads
+ * that have called this; it may allocate.
+ */
 struct callsite_thread {
     const void *state; /* NULL = not a thread of Python */
     uint64_t owner;

@@ -1,7 +1,7 @@
 /*
- * The fast path: 64 bits that identify the calling thread's Python stack, or a return
- * address. Reads the interpreter's memory without protection, which proof.h has shown to be
- * as the layout says. What a key is made of, and why it cannot go stale: callsite.h.
+ * The fast path: 64 bits that identify the calling thread's Python stack. Reads the interpreter's memory
+ * without protection, which proof.h has shown to be as the layout says. What a key is made of, and why it
+ * cannot go stale: callsite.h.
  */
 #ifndef CALLSITE_KEY_H
 #define CALLSITE_KEY_H
@@ -52,11 +52,6 @@ static inline uint64_t key_finish(uint64_t sum, uint64_t seed)
 {
     uint64_t key = key_fold(sum ^ seed, KEY_SECRET) ^ sum;
     return key <= KEY_UNKNOWN ? key + 2 : key;
-}
-
-static inline uint64_t key_native(const void *return_address)
-{
-    return key_finish(key_fold((uintptr_t)return_address ^ KEY_SALT, KEY_SECRET), KEY_SALT);
 }
 
 #endif

@@ -51,8 +51,6 @@ static size_t payload_bytes(const struct rec_callsite_record *record)
         return record->count;
     case REC_CALLSITE_LOCATION:
         return 12;
-    case REC_CALLSITE_ADDRESS:
-        return 8;
     default:
         return (size_t)record->count * 4;
     }
@@ -126,8 +124,12 @@ uint32_t store_python(struct store *store, const uint32_t *locations, unsigned c
     return site(store, REC_CALLSITE_STACK, count, locations);
 }
 
-uint32_t store_native(struct store *store, uint64_t return_address)
+uint32_t store_native(struct store *store, const uintptr_t *addresses, unsigned count)
 {
-    uint32_t payload[2] = {(uint32_t)return_address, (uint32_t)(return_address >> 32)};
-    return site(store, REC_CALLSITE_ADDRESS, 2, payload);
+    uint32_t payload[2 * REC_CALLSITE_MAX_ADDRESSES];
+    for (unsigned i = 0; i < count; i++) {
+        payload[2 * i] = (uint32_t)addresses[i];
+        payload[2 * i + 1] = (uint32_t)((uint64_t)addresses[i] >> 32);
+    }
+    return site(store, REC_CALLSITE_ADDRESS, 2 * count, payload);
 }

@@ -24,6 +24,7 @@ uint32_t store_location(struct store *store, uint32_t file, uint32_t function, u
 
 /* Number of the site with this content, made and published if new; 0 = memory full. */
 uint32_t store_python(struct store *store, const uint32_t *locations, unsigned count);
-uint32_t store_native(struct store *store, uint64_t return_address);
+/* count is at most REC_CALLSITE_MAX_ADDRESSES. */
+uint32_t store_native(struct store *store, const uintptr_t *addresses, unsigned count);
 
 #endif

@@ -25,7 +25,7 @@ NONE = 0xFFFFFFFF
 META, COMM, THREAD, REDOP, STREAM, TEMPLATE, OPS, OPEN = range(1, 9)
 FRONTIER, CHECKPOINT, HEARTBEAT, LOSS, STALL, END = range(9, 15)
 TEXT, CALLSITE, GPU = 15, 16, 17
-PYTHON, NATIVE = 1, 2
+PYTHON, NATIVE, NATIVE_BUILDS = 1, 2, 3
 
 
 class NotATrace(Exception):
@@ -294,15 +294,19 @@ class Segment:
         fields = {"id": body.varint(), "kind": body.varint(), "frames": []}
 
         def frame():
-            file, function, line, offset = self.text_of(body), "", 0, 0
+            file, function, build, line, offset = self.text_of(body), "", "", 0, 0
             if fields["kind"] == NATIVE:
                 offset = body.varint()
+            elif fields["kind"] == NATIVE_BUILDS:
+                build, offset = self.text_of(body), body.varint()
             else:
                 function, line = self.text_of(body), body.varint()
-            return {"line": line, "offset": offset, "file": file, "function": function}
+            return {"line": line, "offset": offset, "file": file, "function": function, "build_id": build}
 
-        if fields["kind"] in (PYTHON, NATIVE):
+        if fields["kind"] in (PYTHON, NATIVE, NATIVE_BUILDS):
             fields["frames"] = body.list(frame)
+        if fields["kind"] == NATIVE_BUILDS:
+            fields["kind"] = NATIVE
         if len(fields["frames"]) > 64:
             raise Damage("too many frames")
         return "callsite", fields

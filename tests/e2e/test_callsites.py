@@ -1,12 +1,15 @@
 """The line of code behind every call, from a Python job and from a native one to the tools."""
 
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import harness
 
+LAB = harness.BUILD / "samples/hostgpu"
 LINES = {line.strip(): (path.name, number)
          for path in harness.PYTRAIN.parent.glob("*.py")
          for number, line in enumerate(path.read_text().splitlines(), 1)}
@@ -74,9 +77,98 @@ def test_native_functions():
         assert calls
         for call in calls:
             assert re.fullmatch(r"\w[\w.]*\+0x[0-9a-f]+ in fr-train", call["site"])
-            frame, = call["stack"]
-            assert Path(frame["module"]) == harness.FR_TRAIN
+            for frame in call["stack"]:
+                assert frame["module"].startswith("/") and re.fullmatch(r"([0-9a-f]{2}){8,32}", frame["build_id"])
+            assert Path(call["stack"][0]["module"]) == harness.FR_TRAIN
+            assert call["stack"][0]["build_id"] == build_id(harness.FR_TRAIN)
         assert len({c["site"] for c in calls if c["op"] == "CommInitRank"}) == 1
+
+
+def build_id(path):
+    notes = subprocess.run(["readelf", "-n", path], capture_output=True, text=True, check=True).stdout
+    return re.search(r"Build ID: ([0-9a-f]+)", notes)[1]
+
+
+PROGRAM = """
+typedef struct { char internal[128]; } id;
+int ncclGetUniqueId(id *); int ncclCommInitRank(void **, int, id, int); int ncclCommDestroy(void *);
+int ncclAllReduce(const void *, void *, unsigned long, int, int, void *, void *);
+static void *comm;
+static float data[16];
+__attribute__((noinline)) int inner(int n) { return ncclAllReduce(data, data, n, 7, 0, comm, 0) * 2; }
+__attribute__((noinline)) int middle(int n) { return inner(n) + 1; }
+__attribute__((noinline)) int outer(int n) { return middle(n) + middle(n + 1) + 3; }
+int main(void) {
+  id unique;
+  int sum = ncclGetUniqueId(&unique) + ncclCommInitRank(&comm, 1, unique, 0);
+  for (int i = 0; i < 300; i++) sum += outer(3);
+  return ncclCommDestroy(comm) || sum == 1;
+}
+"""
+
+
+def compiled(recording, *flags, name="program"):
+    program = recording.root / name
+    source = recording.root / "program.c"
+    source.write_text(PROGRAM)
+    subprocess.run(["cc", "-O2", "-Wl,--build-id=sha1", *flags, source, "-o", program,
+                    f"-L{LAB}", "-l:libnccl.so.2", f"-Wl,-rpath,{LAB}", "-Wl,--allow-shlib-undefined"], check=True)
+    return program
+
+
+@pytest.mark.parametrize("limit", [1, 3, 8])
+def test_native_stack(limit):
+    with harness.Recording() as recording:
+        program = compiled(recording, "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls")
+        job = recording.run(1, [program], env={"FREC_NATIVE_FRAMES": limit})
+        assert job.status == 0, job.stderr
+        calls = [c for c in recording.dump("--stack") if c["op"] == "AllReduce"]
+        names = {tuple(re.sub(r"\+0x.*", "", f.get("function", "?")) for f in c["stack"])[:4] for c in calls}
+        assert len(calls) == 600 and names == {("inner", "middle", "outer", "main")[:limit]}
+        assert len({c["stack"][-1]["offset"] for c in calls}) == (2 if limit == 3 else 1)  # two calls of middle
+        assert all(c["site"].startswith("inner+0x") for c in calls)
+        text = harness.tool(harness.FR_DUMP, "--stack", recording.traces).stdout
+        assert text.count("    at middle+0x") == (600 if limit > 1 else 0)
+
+
+def test_native_elsewhere_in_its_file():
+    """Code whose addresses are not its offsets in the file, as some linkers lay it out."""
+    with harness.Recording() as recording:
+        program = compiled(recording, "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls",
+                           "-Wl,--section-start=.text=0x402000")
+        assert recording.run(1, [program]).status == 0
+        call = [c for c in recording.dump("--stack") if c["op"] == "AllReduce"][0]
+        assert [f["function"].split("+")[0] for f in call["stack"][:4]] == ["inner", "middle", "outer", "main"]
+        assert int(call["stack"][0]["offset"], 16) < 0x402000
+
+
+def test_native_without_frame_pointers():
+    """The first place is always right, and others come only if they are return addresses."""
+    with harness.Recording() as recording:
+        program = compiled(recording, "-fomit-frame-pointer", "-fno-optimize-sibling-calls")
+        job = recording.run(1, [program])
+        assert job.status == 0, job.stderr
+        calls = [c for c in recording.dump("--stack") if c["op"] == "AllReduce"]
+        assert len(calls) == 600 and all(c["site"].startswith("inner+0x") for c in calls)
+        assert len({json.dumps(c["stack"]) for c in calls}) < 5
+
+
+def test_native_other_build():
+    with harness.Recording() as recording:
+        program = compiled(recording, "-fno-omit-frame-pointer")
+        assert recording.run(1, [program]).status == 0
+        before = [c for c in recording.dump("--stack") if c["op"] == "AllReduce"]
+        compiled(recording, "-fno-omit-frame-pointer", "-DOTHER", "-Wl,--build-id=md5")
+        after = [c for c in recording.dump("--stack") if c["op"] == "AllReduce"]
+        assert before[0]["stack"][0]["function"].startswith("inner+")
+        for call in after:
+            assert re.fullmatch(r"program\+0x[0-9a-f]+ \(another build is here\)", call["site"])
+            frame = call["stack"][0]
+            assert "function" not in frame and frame["module_is"] == "another build"
+        assert [c["stack"][0]["offset"] for c in after] == [c["stack"][0]["offset"] for c in before]
+        program.unlink()
+        call = [c for c in recording.dump("--stack") if c["op"] == "AllReduce"][0]
+        assert re.fullmatch(r"program\+0x[0-9a-f]+", call["site"]) and "module_is" not in call["stack"][0]
 
 
 def test_killed_before_it_was_written():

@@ -252,7 +252,7 @@ long probe_describe(unsigned id, char *out, size_t room)
         !rec_callsite_read(&reader, id, &site))
         return -1;
     if (site.kind == REC_CALLSITE_ADDRESS)
-        return snprintf(out, room, "native\t%llu\n", (unsigned long long)site.return_address);
+        return snprintf(out, room, "native\t%llu\n", (unsigned long long)site.addresses[0]);
     size_t used = 0;
     for (unsigned i = 0; i < site.frame_count && used < room; i++) {
         const struct rec_callsite_frame *frame = &site.frames[i];

@@ -106,6 +106,7 @@ static void callsite_fields(const struct rec_callsite_def *def)
         printf("%s{\"line\": %" PRIu32 ", \"offset\": %" PRIu64, i ? ", " : "", frame->line, frame->offset);
         text("file", frame->file);
         text("function", frame->function);
+        text("build_id", frame->build_id ? frame->build_id : "");
         printf("}");
     }
     printf("]");

@@ -171,7 +171,7 @@ static int launch(launch_fn *real, void *exec, void *stream, bool per_thread, co
     if (what == MARK_STREAM_CAPTURED) /* it becomes a part of another graph */
         return real(exec, stream);
     struct call call;
-    thread->callsite = callsite_capture(caller);
+    thread->callsite = callsite_capture(NULL); /* of Python only: a native caller is the CUDA runtime */
     launch_open(thread, &call, graph, where, what);
     int error = real(exec, stream);
     stream_op_close(thread, &call, error == CUDA_OK ? REC_RESULT_SUCCESS : 1 /* ncclUnhandledCudaError */);

@@ -112,7 +112,26 @@ void classify_divergence(struct classify *c, const struct diag_wait *wait)
 /* Ranks of a matching point, by what the GPU has made of it. */
 struct reached {
     size_t all, captured, not_yet, left; /* left: over, as for other ranks it is not */
+    size_t inside;                       /* the host has not come out of the launching call */
 };
+
+/*
+ * Is the host still in the call that launches it, although nobody is missing? Connecting waits for others,
+ * but then they wait there, too.
+ */
+static bool host_inside(const struct diag *d, const struct diag_op *op)
+{
+    const struct diag_unit *unit = &d->units[op->unit];
+    const struct rec_op *call = unit->end != DIAG_NONE ? &d->ops[unit->end].op : &op->op;
+    if (!(call->flags & REC_OF_OPEN))
+        return false;
+    for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
+        const struct diag_match *m = d->ops[i].match != DIAG_NONE ? &d->matches[d->ops[i].match] : NULL;
+        if (m && (m->absent || m->unseen || m->unknown || !m->compatible))
+            return false;
+    }
+    return true;
+}
 
 static struct reached count_reached(const struct diag *d, const struct diag_match *m)
 {
@@ -123,6 +142,7 @@ static struct reached count_reached(const struct diag *d, const struct diag_matc
         n.captured += (op->op.flags & REC_OF_CAPTURED) != 0;
         n.not_yet += diag_not_reached(d, op);
         n.left += op->op.state == REC_STATE_COMPLETED;
+        n.inside += host_inside(d, op);
     }
     return n;
 }
@@ -191,12 +211,50 @@ static void say_reached(struct classify *c, struct diag_text *t, const struct re
     }
 }
 
+static void classify_host_inside(struct classify *c, const struct diag_wait *wait)
+{
+    struct diag *d = c->d;
+    const struct diag_match *m = &d->matches[wait->match];
+    struct rec_finding *f =
+        diag_finding(d, REC_VERDICT_STUCK_IN_CALL, REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);
+    if (!f)
+        return;
+    classify_place(c, f, wait);
+    const struct diag_op *stuck = NULL;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        const struct diag_op *op = &d->ops[i];
+        bool inside = host_inside(d, op);
+        if (inside) {
+            diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
+            stuck = d->units[op->unit].end != DIAG_NONE ? &d->ops[d->units[op->unit].end] : op;
+        }
+        if (f->nevidence < 8)
+            diag_evidence_op(d, f, inside ? stuck : op, inside ? "has not come out of" : "waits in");
+    }
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    struct diag_text t = {0};
+    diag_say_ranks(&t, f->culprits, f->nculprits);
+    diag_printf(&t, f->nculprits == 1 ? " is still inside " : " are still inside ");
+    diag_say_op(&t, &stuck->op);
+    diag_say_places(d, &t, stuck);
+    diag_printf(&t, ", which launches it, although everybody has come, while ");
+    classify_say_wait(c, &t, wait);
+    diag_summary(d, f, &t);
+    uint32_t node = classify_node(d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
+}
+
 /* Everybody has launched it, it fits, and still it does not end. */
 void classify_kernel(struct classify *c, const struct diag_wait *wait)
 {
     struct diag *d = c->d;
     const struct diag_match *m = &d->matches[wait->match];
     struct reached n = count_reached(d, m);
+    if (!m->captured && n.inside && n.inside < n.all) {
+        classify_host_inside(c, wait);
+        return;
+    }
     /* Who has no trace, or no record of it, may be the one whose GPU has not come. */
     if (!m->captured && !n.not_yet && (m->unseen || m->unknown || m->assumed))
         return;

@@ -250,7 +250,8 @@ void classify_few(struct classify *c, const struct diag_wait *wait, uint32_t gon
     diag_say_ranks(&t, f->culprits, f->nculprits);
     diag_printf(&t, " entered ");
     diag_say_op(&t, &f->op);
-    diag_printf(&t, ", op %" PRIu64 " of ", f->seq);
+    diag_printf(&t, ", ");
+    diag_say_number(&t, &f->op, f->seq);
     diag_say_comm(&t, f->comm);
     diag_printf(&t, ", at ");
     diag_say_time(&t, wait->since);

@@ -80,14 +80,12 @@ void classify_say_wait(struct classify *c, struct diag_text *t, const struct dia
     free(ranks);
     diag_say_op(t, &d->ops[wait->op].op);
     diag_say_places(d, t, &d->ops[wait->op]);
-    if (wait->match != DIAG_NONE)
-        diag_printf(t, ", %s %" PRIu64 " of ",
-                    wait->kind != DIAG_WAIT_P2P           ? "op"
-                    : c->d->matches[wait->match].onesided ? "signal"
-                                                          : "message",
-                    d->matches[wait->match].seq);
-    else
+    if (wait->match != DIAG_NONE) {
+        diag_printf(t, ", ");
+        diag_say_number(t, &d->ops[wait->op].op, d->matches[wait->match].seq);
+    } else {
         diag_printf(t, " of ");
+    }
     diag_say_comm(t, wait->comm);
     diag_printf(t, ", since ");
     diag_say_time(t, wait->since);

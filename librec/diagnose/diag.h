@@ -80,6 +80,7 @@ struct diag_op {
     bool failed;               /* NCCL refused it */
     bool doubted;              /* not completed if nothing doubtful is */
     bool late; /* entered after the communicator was aborted elsewhere, or its members had given up */
+    bool replayed;             /* captured into a graph whose launches are ops of their own */
 };
 
 /* What is launched at once: one op, or all ops of a group. */
@@ -231,10 +232,11 @@ struct diag {
     uint32_t *proc_index; /* by index in the job: index into procs; DIAG_NONE = another generation's */
     struct diag_proc *procs;
     size_t nprocs;
-    struct rec_communicator *const *comms; /* all of the job: see diag_has */
+    struct rec_communicator *const *comms; /* all of the job: see diag_has; then those of graphs.c */
     size_t ncomms;
-    uint32_t *member_base; /* by communicator index */
-    uint64_t *abort_ns;    /* by communicator index: first abort; UINT64_MAX = none */
+    struct diag_graphs *graphs; /* graphs.c; NULL = no graph was launched */
+    uint32_t *member_base;      /* by communicator index */
+    uint64_t *abort_ns;         /* by communicator index: first abort; UINT64_MAX = none */
     struct diag_member *members;
     size_t nmembers;
     struct diag_map rank_procs; /* job rank → process index, the latest of several */
@@ -367,6 +369,13 @@ static inline uint64_t diag_common(const struct diag_proc *proc, uint64_t ns)
 {
     return ns ? ns - (uint64_t)proc->offset_ns : 0;
 }
+
+/* ---- graphs.c ---- */
+/* Launches of graphs as calls of communicators of their own, while loading. */
+void diag_graphs(struct diag *d);
+/* Findings name real communicators again, and what was captured. */
+void diag_graphs_resolve(struct diag *d);
+void diag_graphs_fini(struct diag *d);
 
 /* ---- simulate.c ---- */
 void diag_simulate(struct diag *d);
@@ -517,6 +526,8 @@ void diag_sort_ranks(int32_t *ranks, size_t *count); /* ascending, once each */
 void diag_say_proc(struct diag_text *t, const struct rec_process *p);         /* rank 2 (host a, pid 7) */
 void diag_say_ranks(struct diag_text *t, const int32_t *ranks, size_t count); /* rank 3 / ranks 0-2,5 */
 void diag_say_op(struct diag_text *t, const struct rec_op *op);               /* AllReduce (14 × f32, sum) */
+/* Which one it is of those before it on its communicator: "op 12 of ", "message 3 of ", "replay 5, on ". */
+void diag_say_number(struct diag_text *t, const struct rec_op *op, uint64_t seq);
 /* Where in the program's Python code: " at trainer.py:118 in save_checkpoint"; nothing when not known. */
 void diag_say_place(struct diag_text *t, const struct rec_process *p, const struct rec_op *op);
 /* The same for all ranks that called op, as far as they did so from one place. */

@@ -122,7 +122,7 @@ bool diag_more_doubts(struct diag *d)
 /* What a replayed graph does is not recorded: its collectives may wait for somebody. */
 static bool in_graph(const struct diag_proc *proc, const struct diag_op *op)
 {
-    return diag_captured(op) && proc->graph_ns >= op->op.enter_ns &&
+    return diag_captured(op) && !op->replayed && proc->graph_ns >= op->op.enter_ns &&
            proc->graph_ns + GRAPH_NS > proc->last_call_ns;
 }
 

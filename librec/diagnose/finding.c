@@ -84,12 +84,10 @@ void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_o
     diag_say_op(&t, &op->op);
     say_any_place(d, &t, p, &op->op);
     if (op->member) {
-        diag_printf(&t,
-                    rec_kind_flags(op->op.kind) & REC_KF_P2P   ? " as message %" PRIu64 " of "
-                    : rec_kind_flags(op->op.kind) & REC_KF_RMA ? " as signal %" PRIu64 " of "
-                    : rec_kind_flags(op->op.kind) & REC_KF_SEQ ? " as op %" PRIu64 " of "
-                                                               : " before op %" PRIu64 " of ",
-                    op->op.seq);
+        bool counted = (rec_kind_flags(op->op.kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA)) ||
+                       op->op.kind == REC_GRAPH_LAUNCH;
+        diag_printf(&t, counted ? " as " : " before ");
+        diag_say_number(&t, &op->op, op->op.seq);
         diag_say_comm(&t, op->member->comm);
     }
     diag_printf(&t, " at ");
@@ -221,6 +219,17 @@ void diag_say_count(struct diag_text *t, uint64_t value)
     diag_printf(t, "%s", out);
 }
 
+void diag_say_number(struct diag_text *t, const struct rec_op *op, uint64_t seq)
+{
+    unsigned flags = rec_kind_flags(op->kind);
+    diag_printf(t,
+                flags & REC_KF_P2P             ? "message %" PRIu64 " of "
+                : flags & REC_KF_RMA           ? "signal %" PRIu64 " of "
+                : op->kind == REC_GRAPH_LAUNCH ? "replay %" PRIu64 ", on "
+                                               : "op %" PRIu64 " of ",
+                seq);
+}
+
 void diag_say_op(struct diag_text *t, const struct rec_op *op)
 {
     const char *name = rec_kind_name(op->kind);
@@ -233,6 +242,9 @@ void diag_say_op(struct diag_text *t, const struct rec_op *op)
         diag_printf(t, " with NCCL_SPLIT_NOCOLOR");
     if (rec_kind_canonical(op->kind) == REC_COMM_INIT_RANK && op->count)
         diag_printf(t, " (comm rank %d of %" PRIu64 ")", (int)op->peer, op->count);
+    if (op->kind == REC_GRAPH_LAUNCH)
+        diag_printf(t, " of graph %d (%" PRIu64 " NCCL call%s)", (int)op->peer, op->count,
+                    op->count == 1 ? "" : "s");
     if (diag_pairs(op) && op->peer >= 0)
         diag_printf(t, diag_sends(op) ? " to comm rank %d" : " from comm rank %d", (int)op->peer);
     if (!(flags & REC_KF_DATA))

@@ -318,8 +318,11 @@ static bool choose(struct classify *c, const struct knot *k, bool order, const s
     return !s->alone && order && exceptions(c, k);
 }
 
-static const char *knot_words(bool order, bool some, const struct classify_suspects *s)
+static const char *knot_words(bool order, bool graphs, bool some, const struct classify_suspects *s)
 {
+    if (order && graphs)
+        return some ? "launched graphs in another order than the others"
+                    : "launched graphs in different orders and wait for each other";
     if (some && order)
         return "issued collectives of several communicators in another order than the others";
     if (some && s->nleft)
@@ -334,6 +337,7 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct cla
 {
     struct diag *d = c->d;
     bool order = !k->others && !k->messages && k->several_comms;
+    bool graphs = d->ops[k->first->op].op.kind == REC_GRAPH_LAUNCH;
     bool some = choose(c, k, order, s);
     struct rec_finding *f = diag_finding(d, order ? REC_VERDICT_ORDER_INVERSION : REC_VERDICT_DEADLOCK_CYCLE,
                                          REC_CONF_LIKELY, DIAG_TIER_ROOT, k->since);
@@ -356,7 +360,7 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct cla
     diag_sort_ranks(f->culprits, &f->nculprits);
     struct diag_text t = {0};
     diag_say_ranks(&t, f->culprits, f->nculprits);
-    diag_printf(&t, " %s", knot_words(order, some, s));
+    diag_printf(&t, " %s", knot_words(order, graphs, some, s));
     tell_cycle(c, f, k, &t);
     if (!some)
         diag_printf(&t, "; the records do not tell who of them is wrong");

@@ -319,6 +319,8 @@ enum rec_code diag_load(struct diag *d)
     for (size_t i = 0; loading.tails && i < d->nprocs; i++)
         job_tail_free(&loading.tails[i]);
     free(loading.tails);
+    if (code == REC_OK && !d->oom)
+        diag_graphs(d);
     if (code != REC_OK || d->oom)
         return code;
     diag_clock_align(d);

@@ -72,7 +72,8 @@ static bool fits(const struct diag_op *a, const struct diag_op *b)
 static bool joins(const struct diag_op *op)
 {
     return op->member && !op->late && !(op->op.flags & REC_OF_NO_SEQ) &&
-           (rec_kind_flags(op->op.kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA));
+           ((rec_kind_flags(op->op.kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA)) ||
+            op->op.kind == REC_GRAPH_LAUNCH);
 }
 
 /* Spans for all communicators whose seqs in the windows are dense; the others are left to the map. */
@@ -168,13 +169,19 @@ static void join_match(struct diag *d, uint32_t index)
     m->posted++;
 }
 
+static bool never_launched(const struct diag *d, const struct diag_op *op)
+{
+    const struct diag_proc *proc = &d->procs[op->proc];
+    return op->op.launch ? !job_graph_launches(proc->p, op->op.launch) : proc->graph_ns < op->op.enter_ns;
+}
+
 /* Did some capture it into a graph that they did not launch since, while others run it? */
 static bool capture_differs(const struct diag *d, const struct diag_match *m)
 {
     bool waiting = false, running = false;
     for (uint32_t i = m->captures ? m->first_op : DIAG_NONE; i != DIAG_NONE; i = d->ops[i].match_next) {
         const struct diag_op *op = &d->ops[i];
-        waiting = waiting || (diag_captured(op) && d->procs[op->proc].graph_ns < op->op.enter_ns);
+        waiting = waiting || (diag_captured(op) && never_launched(d, op));
         running = running || !diag_captured(op);
     }
     return waiting && running;
@@ -328,6 +335,21 @@ static void close_lost_group(struct diag *d, struct builder *b, uint32_t *open, 
     *open = DIAG_NONE;
 }
 
+/* A launch of a graph: one op for each communicator in it, one after another. */
+static void launch_unit(struct diag *d, struct builder *b, uint32_t index)
+{
+    const struct diag_op *op = &d->ops[index], *before = op - 1;
+    bool more = index > d->procs[op->proc].first && before->op.kind == REC_GRAPH_LAUNCH &&
+                before->op.thread == op->op.thread && before->op.ordinal == op->op.ordinal;
+    uint32_t unit = more ? before->unit : new_unit(d, op);
+    if (unit == DIAG_NONE)
+        return;
+    add_to_unit(d, unit, index);
+    d->units[unit].launched = true;
+    if (!more)
+        enqueue(d, b, unit);
+}
+
 /* A process's ops as units. Groups take their place in the streams where GroupEnd launches them. */
 static void build_units(struct diag *d, uint32_t proc, struct builder *b)
 {
@@ -353,6 +375,10 @@ static void build_units(struct diag *d, uint32_t proc, struct builder *b)
                 enqueue(d, b, *open);
                 *open = DIAG_NONE;
             }
+            continue;
+        }
+        if (op->op.kind == REC_GRAPH_LAUNCH) {
+            launch_unit(d, b, i);
             continue;
         }
         if (!(flags & (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE)))

@@ -211,6 +211,16 @@ struct job_pairs {
     bool overflow; /* some pairs are not in here */
 };
 
+/* graphs.c's own. */
+struct job_graphs {
+    struct job_map ids;           /* (graph, communicator) → item, while loading */
+    struct job_captured *items;   /* loaded: sorted by graph */
+    struct job_captured *by_comm; /* loaded: the same, sorted by communicator and first seq */
+    size_t count, room;
+    uint64_t *launches; /* by graph */
+    size_t nlaunches, launches_room;
+};
+
 struct job_recall {
     size_t size; /* of the tail; 0 = it is not kept */
     struct job_tail tail;
@@ -221,6 +231,7 @@ struct job_recall {
     } * gaps; /* calls without a record between two moments; empty once loaded */
     size_t ngaps, gaps_room;
     uint64_t gap_ns, graph_ns;
+    struct job_graphs graphs;
     struct job_work *work;
     size_t nwork;
     struct rec_op *creations;
@@ -352,6 +363,11 @@ void job_recall_loss(struct job_process *process, const struct rec_loss *loss, u
 /* Once everything was read and the last call is known. */
 void job_recall_settle(struct job_process *process);
 void job_recall_fini(struct job_recall *recall);
+
+/* graphs.c: a call; false without memory. */
+bool job_graphs_op(struct job_graphs *graphs, const struct rec_op *op);
+bool job_graphs_settle(struct job_graphs *graphs);
+void job_graphs_fini(struct job_graphs *graphs);
 
 /* ---- jobs ---- */
 

@@ -19,7 +19,8 @@ static bool wanted(const struct rec_op *op)
 {
     return (rec_kind_flags(op->kind) &
             (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE | REC_KF_TEARDOWN)) ||
-           op->kind == REC_GROUP_END || (op->kind == REC_COMM_GET_ASYNC_ERROR && op->count);
+           op->kind == REC_GROUP_END || op->kind == REC_GRAPH_LAUNCH ||
+           (op->kind == REC_COMM_GET_ASYNC_ERROR && op->count);
 }
 
 /* ---- messages and signals ---- */
@@ -258,8 +259,8 @@ void job_recall_op(struct job_process *process, struct job_thread *thread, bool 
     unsigned flags = rec_kind_flags(op->kind);
     if (thread)
         note_ordinal(process, thread, op);
-    if (thread &&
-        ((flags & (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE)) || op->kind == REC_GROUP_END)) {
+    if (thread && ((flags & (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE)) ||
+                   op->kind == REC_GROUP_END || op->kind == REC_GRAPH_LAUNCH)) {
         uint64_t when = op->exit_ns > op->enter_ns ? op->exit_ns : op->enter_ns;
         thread->recall.works = true;
         if (when > thread->recall.work_ns)
@@ -267,6 +268,8 @@ void job_recall_op(struct job_process *process, struct job_thread *thread, bool 
     }
     if (op->kind == REC_GRAPH_LAUNCH && op->enter_ns > recall->graph_ns)
         recall->graph_ns = op->enter_ns;
+    if (!job_graphs_op(&recall->graphs, op))
+        process->no_memory = true;
     if (known && (flags & REC_KF_CREATE))
         note_creation(process, op);
     struct rec_op numbered;
@@ -324,6 +327,8 @@ void job_recall_settle(struct job_process *process)
 {
     struct job_recall *recall = &process->recall;
     settle_gaps(process);
+    if (!job_graphs_settle(&recall->graphs))
+        process->no_memory = true;
     recall->work = calloc(process->nthreads + 1, sizeof(*recall->work));
     if (!recall->work) {
         process->no_memory = true;
@@ -350,6 +355,7 @@ void job_recall_fini(struct job_recall *recall)
 {
     job_tail_free(&recall->tail);
     pairs_free(&recall->pairs);
+    job_graphs_fini(&recall->graphs);
     free(recall->gaps);
     free(recall->work);
     free(recall->creations);

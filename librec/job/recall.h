@@ -69,4 +69,17 @@ void job_facts(const struct rec_process *process, struct job_facts *facts);
 uint32_t job_pair_next(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send,
                        bool onesided);
 
+/* The collectives of one communicator that were captured into one CUDA graph: some of seq first … last. */
+struct job_captured {
+    uint32_t graph; /* its number in the process */
+    uint32_t comm_id;
+    uint64_t first, last;
+};
+/* Those of one graph; they live as long as the process. Bounded: there may have been more. */
+size_t job_captured(const struct rec_process *process, uint32_t graph, const struct job_captured **items);
+/* The graph whose first collective of this communicator is the one at seq; 0 = there is none. */
+uint32_t job_captured_first(const struct rec_process *process, uint32_t comm_id, uint64_t seq);
+/* How often the graph was launched, as far as records tell. */
+uint64_t job_graph_launches(const struct rec_process *process, uint64_t graph);
+
 #endif

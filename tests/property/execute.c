@@ -319,7 +319,9 @@ static size_t new_call(struct machine *m, int rank, int lane, const struct act *
     *call = (struct call){.act = *act, .lane = lane, .ordinal = t->ordinal++, .enter = m->now, .exit = NEVER};
     call->group = t->depth || act->what == ACT_GROUP_END ? t->group : 0;
     unsigned flags = act->what == ACT_CALL ? rec_kind_flags(act->kind) : 0;
-    if (flags & REC_KF_SEQ)
+    if (act->what == ACT_GRAPH)
+        call->seq = host->graphs[act->comm]++;
+    else if (flags & REC_KF_SEQ)
         call->seq = host->seq[act->comm]++;
     else if (flags & REC_KF_P2P)
         call->seq = host->messages[act->comm][act->peer][act->kind == REC_SEND]++;
@@ -336,7 +338,7 @@ static uint32_t post(struct machine *m, int rank, const struct call *call, uint3
     const struct plan_comm *comm = &m->plan->comms[act->comm];
     uint32_t meeting, delivers = NONE;
     if (act->what == ACT_GRAPH) {
-        meeting = meet(m, 3, act, host->graphs[act->comm]++, -1, -1, comm->nmembers);
+        meeting = meet(m, 3, act, call->seq, -1, -1, comm->nmembers);
     } else if (rec_kind_flags(act->kind) & REC_KF_P2P) {
         int self = plan_place(comm, rank);
         bool send = act->kind == REC_SEND;

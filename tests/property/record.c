@@ -115,10 +115,16 @@ static struct rec_op op_of(const struct recorder *r, const struct call *call, bo
                         .dtype = rec_kind_flags(kind) & REC_KF_DATA ? act->dtype : REC_DTYPE_NONE,
                         .redop = rec_kind_flags(kind) & REC_KF_REDOP ? act->redop : REC_REDOP_NONE,
                         .result = open ? REC_RESULT_NONE : REC_RESULT_SUCCESS};
-    if (act->what == ACT_GROUP_END || act->what == ACT_GRAPH)
+    if (act->what == ACT_GROUP_END)
         op.seq = 0;
-    if (r->plan->marks && act->what == ACT_CALL)
+    if (r->plan->marks && act->what != ACT_GROUP_END)
         op.launch = call->launch;
+    if (act->captured) /* all that is captured of a communicator makes one graph */
+        op.launch = (uint64_t)act->comm + 1;
+    if (act->what == ACT_GRAPH) {
+        op.peer = act->comm + 1;
+        op.count = 1;
+    }
     op.flags = (uint16_t)((open ? REC_OF_OPEN : 0) | (act->captured ? REC_OF_CAPTURED : 0));
     bool grouped = call->group && act->what != ACT_GROUP_END;
     op.state = open || grouped ? REC_STATE_IN_CALL : stream ? REC_STATE_ENQUEUED : REC_STATE_COMPLETED;

@@ -176,6 +176,7 @@ struct hg_fault_plan {
     unsigned long block_stream_at; /* a stream stops for ever before its N-th NCCL operation, in front of the
                                       stream memory writes that directly precede it */
     unsigned long silent_at;       /* the N-th operation of any communicator completes nowhere */
+    unsigned long stuck_at;        /* the host stays in the call that launches the N-th operation */
     unsigned long async_err_at;    /* the N-th operation of any communicator raises an asynchronous error */
     unsigned long slow_us;         /* added to each NCCL operation */
     unsigned long register_ms;     /* that registering host memory takes */

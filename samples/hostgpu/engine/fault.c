@@ -10,6 +10,7 @@ static void read_plan(void)
 {
     plan.block_stream_at = hg_number_from_environment("HOSTGPU_BLOCK_STREAM_AT", 0);
     plan.silent_at = hg_number_from_environment("HOSTGPU_SILENT_AT", 0);
+    plan.stuck_at = hg_number_from_environment("HOSTGPU_STUCK_AT", 0);
     plan.async_err_at = hg_number_from_environment("HOSTGPU_ASYNC_ERR_AT", 0);
     plan.slow_us = hg_number_from_environment("HOSTGPU_SLOW_US", 0);
     plan.register_ms = hg_number_from_environment("HOSTGPU_REGISTER_MS", 0);

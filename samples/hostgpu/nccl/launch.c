@@ -251,12 +251,23 @@ static CUresult record_starts(const struct lab_op *ops, const CUstream *streams,
     return result;
 }
 
+static bool sticks(const struct lab_op *ops, size_t n)
+{
+    unsigned long at = hg_fault_plan()->stuck_at;
+    for (size_t i = 0; at && i < n; i++)
+        if (ops[i].ordinal == at)
+            return true;
+    return false;
+}
+
 ncclResult_t lab_launch(ncclComm_t c, const struct lab_op *ops, const CUstream *streams, size_t n)
 {
     struct launch *l = new_launch(c, ops, n);
     uint64_t capture;
     if (!l)
         return lab_error(ncclSystemError, "no memory to launch %zu operations", n);
+    if (sticks(ops, n))
+        hg_hang();
     CUresult result = record_starts(ops, streams, n);
     bool is_captured = hg_capture_info(streams[0], &capture, NULL);
     void *profiled = lab_profiler_launch_starts(c, ops, streams[0]);

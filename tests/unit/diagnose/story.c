@@ -20,6 +20,7 @@
 #define COMMS_MAX   24
 #define PAIRS_MAX   128
 #define THREADS_MAX 4
+#define GRAPHS_MAX  16
 #define MS          UINT64_C(1000000)
 #define START       UINT64_C(1700000000000000000)
 
@@ -32,7 +33,8 @@ struct teller {
     void *memory;
     struct rec_writer *writer;
     bool over, losing, no_trace, capturing;
-    uint64_t launches;
+    unsigned graph; /* captured into; 0 = its launches are not seen */
+    uint64_t launches, replays[GRAPHS_MAX];
     struct rec_gpu gpu;
     uint64_t skew_ns; /* its clock is so much ahead */
     long torn_bytes;  /* the file is cut here, inside a piece; 0 */
@@ -165,6 +167,8 @@ static uint64_t take_seq(struct teller *t, const struct rec_op *op)
     unsigned flags = rec_kind_flags(op->kind);
     if (flags & REC_KF_SEQ)
         return t->seq[op->comm]++;
+    if (op->kind == REC_GRAPH_LAUNCH)
+        return t->replays[op->peer]++;
     if (!(flags & REC_KF_P2P))
         return op->comm == REC_ID_NONE ? 0 : t->seq[op->comm];
     t->p2p[op->comm]++;
@@ -192,10 +196,12 @@ static void issue(struct stage *stage, int rank, struct call *call)
     op->result = call->open ? REC_RESULT_NONE : op->result;
     op->flags |= call->open ? REC_OF_OPEN : 0;
     op->flags |= t->capturing ? REC_OF_CAPTURED : 0;
-    t->capturing = false;
     op->exit_ns = call->open ? 0 : op->enter_ns + MS / 10;
-    if (stage->marks && (rec_kind_flags(op->kind) & REC_KF_STREAM) && !call->open && !t->group)
+    if (t->capturing)
+        op->launch = t->graph;
+    else if (stage->marks && (rec_kind_flags(op->kind) & REC_KF_STREAM) && !call->open && !t->group)
         op->launch = ++t->launches;
+    t->capturing = false;
     t->gpu.stream = op->stream;
     t->gpu.started = call->started || call->done ? op->launch : t->gpu.started;
     t->gpu.ended = call->done ? op->launch : t->gpu.ended;
@@ -469,6 +475,23 @@ static void do_end(const struct line *line)
     }
 }
 
+static unsigned graph_argument(const struct line *line)
+{
+    return line->nwords > 2 ? (unsigned)strtoul(line->words[2], NULL, 10) % GRAPHS_MAX : 0;
+}
+
+static void do_replay(const struct line *line)
+{
+    unsigned graph = graph_argument(line);
+    for (int i = 0; i < line->nranks; i++) {
+        struct call call = new_call(-1, REC_GRAPH_LAUNCH);
+        call.op.peer = (int32_t)graph;
+        call.op.count = 1;
+        call.op.stream = 0;
+        issue(line->stage, line->ranks[i], &call);
+    }
+}
+
 static void do_line(const struct line *line)
 {
     const char *verb = line->words[1];
@@ -489,8 +512,11 @@ static void do_line(const struct line *line)
         for (int i = 0; i < line->nranks; i++) {
             struct teller *t = &line->stage->ranks[line->ranks[i]];
             t->capturing = t->capturing || verb[0] == 'c';
+            t->graph = verb[0] == 'c' ? graph_argument(line) : t->graph;
             t->losing = verb[0] == 'l' || (t->losing && verb[0] != 'r');
         }
+    } else if (strcmp(verb, "replay") == 0) {
+        do_replay(line);
     } else if (strcmp(verb, "async") == 0) {
         for (int i = 0; i < line->nranks; i++) {
             struct call call =

@@ -13,7 +13,8 @@
  *   … started|done   the GPU was seen to begin, to end it
  *   send|recv C PEER COUNT [dtype] [stream N] [thread N]      PEER is a comm rank
  *   {   }          a group;          }open   inside its GroupEnd for ever
- *   capture … before an op: captured into a graph
+ *   capture [G] … before an op: captured into graph number G; without, launches are not seen
+ *   replay G       launches it
  *   destroy|finalize|abort C          in finalize|destroy C   for ever inside
  *   async C RESULT                    an asynchronous error is reported
  *   loop N ( LINE, LINE … )           all of it N times; rank lists inside may have no commas

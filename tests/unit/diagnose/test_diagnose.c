@@ -395,6 +395,46 @@ static void capture(void **state)
     CHECK(table);
 }
 
+static void graphs(void **state)
+{
+    (void)state;
+#define CAPTURED "* init w\n repeat 3 * ar w 9\n * capture 1\n * ar w 9\n "
+    static const struct told table[] = {
+        {"one launches it no more", 4, CAPTURED "repeat 5 * replay 1\n *-2 replay 1\n" HANG,
+         "stuck_outside_nccl", "2", "*-2"},
+        {"one skips a launch and goes on", 4, CAPTURED "repeat 5 * replay 1\n *-2 replay 1\n 2 ar w 9\n" HANG,
+         "rank_not_joined", "2", "*-2"},
+        {"one did not capture it yet", 4,
+         "* init w\n repeat 3 * ar w 9\n *-1 capture 1\n *-1 ar w 9\n *-1 replay 1\n" HANG,
+         "stuck_outside_nccl", "1", "*-1"},
+        {"another number, and it comes short", 3,
+         "* init w\n 0 capture 7\n 1-2 capture 1\n * ar w 9\n loop 5 ( 0 replay 7, 1-2 replay 1 )\n 1-2 "
+         "replay 1\n" HANG,
+         "stuck_outside_nccl", "0", "1-2"},
+        {"another number, all well", 3,
+         "* init w\n 0 capture 7\n 1-2 capture 1\n * ar w 9\n loop 5 ( 0 replay 7, 1-2 replay 1 )\n * exit 0",
+         "healthy", "", "*"},
+        {"as a part of another graph: counts need not agree", 3,
+         "* init w\n * capture 1\n * ar w 9\n 0 capture 1\n 1-2 capture 2\n * ar w 9\n"
+         "repeat 5 1-2 replay 2\n repeat 3 * replay 1\n" HANG,
+         "inconclusive", "", "*"},
+        {"captured by some and run by others, launched since", 2,
+         "* init w\n 0 capture 1\n * ar w 9\n repeat 4 0 replay 1\n" HANG, "inconclusive", "", "*"},
+        {"captured by some and run by others, never launched", 2,
+         "* init w\n 0 capture 2\n 0 ar w 9\n 1 ar w 9\n" HANG, "capture_mismatch", "0-1", ""},
+        {"two communicators in it", 4,
+         "* init w\n 0-1 split w a\n 2-3 split w b\n * capture 1\n * ar w 9\n 0-1 capture 1\n 0-1 ar a 9\n"
+         "2-3 capture 1\n 2-3 ar b 9\n repeat 4 * replay 1\n *-3 replay 1\n" HANG,
+         "stuck_outside_nccl", "3", "*-3"},
+        {"the trace of one is missing", 3, CAPTURED "repeat 5 * replay 1\n 0 replay 1\n 2 notrace\n" HANG,
+         "inconclusive", "", "*"},
+        {"launches without records", 3, CAPTURED "repeat 5 * replay 1\n 2 lose\n * replay 1\n" HANG,
+         "inconclusive", "", "*"},
+    };
+    CHECK(table);
+    story_expect_words(4, CAPTURED "repeat 5 * replay 1\n *-2 replay 1\n" HANG, "replay 5, on communicator");
+}
+
 static void gpu_progress(void **state)
 {
     (void)state;
@@ -529,8 +569,8 @@ int main(void)
         cmocka_unit_test(creation),      cmocka_unit_test(messages),      cmocka_unit_test(circles),
         cmocka_unit_test(lost_evidence), cmocka_unit_test(clocks),        cmocka_unit_test(gpu_progress),
         cmocka_unit_test(history),       cmocka_unit_test(one_slow_rank), cmocka_unit_test(capture),
-        cmocka_unit_test(wording),       cmocka_unit_test(folds_ranks),   cmocka_unit_test(innocents),
-        cmocka_unit_test(silence),
+        cmocka_unit_test(graphs),        cmocka_unit_test(wording),       cmocka_unit_test(folds_ranks),
+        cmocka_unit_test(innocents),     cmocka_unit_test(silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,9 +119,14 @@ static enum gpu_mode read_gpu_mode(void)
     return connections && strcmp(connections, "1") == 0 ? GPU_CAPTURE : GPU_MARKS;
 }
 
+bool config_verbose(void)
+{
+    return read_flag("FREC_VERBOSE");
+}
+
 void config_read(void)
 {
-    options.verbose = read_flag("FREC_VERBOSE");
+    options.verbose = config_verbose();
     options.disable = read_flag("FREC_DISABLE");
     options.gpu = read_gpu_mode();
     read_directory("FREC_DIR", "frec", options.dir, sizeof(options.dir));

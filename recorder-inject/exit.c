@@ -55,6 +55,7 @@ static void at_quick_exit_handler(void)
 
 __attribute__((destructor)) static void unloaded(void)
 {
+    bypass_tell();
     if (recording())
         stop(EXIT_WAIT_MS);
 }

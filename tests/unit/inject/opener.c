@@ -1,7 +1,8 @@
 /*
  * A program that is not linked to NCCL and opens it itself, as ctypes, XLA or CuPy do:
  * inject-opener NCCL [ANOTHER_NCCL]. With "threads" before them, threads use both in turns, and
- * their first calls come at once; with "fork", a child and then its parent open the library.
+ * their first calls come at once; with "fork", a child and then its parent open the library; with "plugin" or
+ * "deepbind", it is a library that is linked to NCCL.
  * Exit status 0 when all that it could see is right.
  */
 #include <nccl.h>
@@ -111,8 +112,19 @@ static int after_fork(const char *path)
     return use(path, 1);
 }
 
+static int through_plugin(const char *path, int flags)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | flags);
+    int (*call)(void) = library ? (int (*)(void))dlsym(library, "call_nccl") : NULL;
+    return call ? call() : 50;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "plugin") == 0)
+        return through_plugin(argv[2], 0);
+    if (argc == 3 && strcmp(argv[1], "deepbind") == 0)
+        return through_plugin(argv[2], RTLD_DEEPBIND);
     if (argc == 4 && strcmp(argv[1], "threads") == 0)
         return in_threads((const char *const *)argv + 2);
     if (argc == 3 && strcmp(argv[1], "fork") == 0)

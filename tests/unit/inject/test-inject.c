@@ -1,8 +1,8 @@
 /*
  * The recorder as a user meets it: preloaded into programs, judged by what they do and by the
  * traces they leave. Arguments: the recorder, client.c and opener.c as programs,
- * the stub NCCL, an older one and another one, and the sanitizer of the build ("none"): its runtime cannot be
- * preloaded into other programs, owns signals and memory, and does not survive a fork.
+ * the stub NCCL, an older one and another one, plugin.c, and the sanitizer of the build ("none"): its runtime
+ * cannot be preloaded into other programs, owns signals and memory, and does not survive a fork.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@
 #include "rec/live.h"
 #include "rec/reader.h"
 
-static const char *recorder, *client, *opener, *nccl, *old_nccl, *other_nccl;
+static const char *recorder, *client, *opener, *nccl, *old_nccl, *other_nccl, *plugin;
 static char base[64], traces[96], live_dir[96];
 static char output[65536];
 
@@ -557,6 +557,26 @@ static void a_library_opened_after_fork_is_recorded(void **state)
     assert_int_equal(count_live(), 0);
 }
 
+/* With RTLD_DEEPBIND nothing can be recorded; who asks is told why there is no trace. */
+static void calls_past_the_recorder_are_told(void **state)
+{
+    (void)state;
+    const char *const loud[] = {"FREC_VERBOSE", "1", NULL};
+    const char *const linked[] = {opener, "plugin", plugin, NULL};
+    assert_exit(run_program(loud, linked), 0);
+    assert_int_equal(only_trace()->kinds[REC_ALL_REDUCE], 10);
+    assert_null(strstr(output, "past the recorder"));
+    shell("rm -rf %s", traces);
+    const char *const deepbind[] = {opener, "deepbind", plugin, NULL};
+    assert_exit(run_program(loud, deepbind), 0);
+    assert_int_equal(access(traces, F_OK), -1);
+    const char *told = strstr(output, "inject-plugin.so calls nccl");
+    assert_non_null(told);
+    assert_non_null(strstr(told, "past the recorder"));
+    assert_exit(run_program(NULL, deepbind), 0);
+    assert_string_equal(output, "");
+}
+
 static void ctypes_is_recorded(void **state)
 {
     (void)state;
@@ -823,10 +843,10 @@ static void memory_stays_below_sixteen_mebibytes(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 8)
+    if (argc != 9)
         return 2;
-    const char **const paths[] = {&recorder, &client, &opener, &nccl, &old_nccl, &other_nccl};
-    for (int i = 0; i < 6; i++)
+    const char **const paths[] = {&recorder, &client, &opener, &nccl, &old_nccl, &other_nccl, &plugin};
+    for (int i = 0; i < 7; i++)
         if (!(*paths[i] = realpath(argv[i + 1], NULL)))
             return 2;
     unsetenv("LD_LIBRARY_PATH");
@@ -854,6 +874,7 @@ int main(int argc, char **argv)
         TEST(libraries_opened_by_the_program_are_recorded),
         TEST(two_libraries_are_kept_apart),
         TEST(a_library_opened_after_fork_is_recorded),
+        TEST(calls_past_the_recorder_are_told),
         TEST(ctypes_is_recorded),
         TEST(errno_comes_through),
         TEST(idleness_is_reported_once_with_stacks),
@@ -878,7 +899,7 @@ int main(int argc, char **argv)
         TEST(idleness_is_reported_once_with_stacks),
         TEST(unusable_directories_do_no_harm),
     };
-    if (strcmp(argv[7], "none") == 0)
+    if (strcmp(argv[8], "none") == 0)
         return cmocka_run_group_tests(tests, NULL, NULL);
     return cmocka_run_group_tests(sanitized, NULL, NULL);
 }

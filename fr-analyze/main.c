@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "again.h"
 #include "analyze.h"
 #include "fr-common.h"
 #ifdef HAVE_BROWSER
@@ -101,6 +102,23 @@ static int complain(const struct work_order *order, const struct work_result *re
 }
 
 #ifdef HAVE_BROWSER
+/* The job may run on: the browser then goes with it. */
+static int browse_live(const struct work_order *order, struct work_result *result,
+                       const struct browse_options *how)
+{
+    struct browse_again looking = {.look = again_look, .keep = again_keep};
+    struct browse_options following = *how;
+    struct again *again = again_new(order, result);
+    if (!again)
+        return browse_run(result->job, result->verdict, how);
+    looking.context = again;
+    following.again = &looking;
+    int status = browse_run(result->job, result->verdict, &following);
+    again_free(again);
+    *result = (struct work_result){0};
+    return status;
+}
+
 static void look(void *work, struct browse_progress *progress)
 {
     struct work_state state;
@@ -127,7 +145,8 @@ static int browse(const struct work_order *order, const struct options *options)
     } else if (came == BROWSE_NO_TERMINAL) {
         status = FR_EXIT_ERROR;
     } else if (result.code == REC_OK) {
-        status = browse_run(result.job, result.verdict, &how);
+        status = fr_job_runs(result.job) ? browse_live(order, &result, &how)
+                                         : browse_run(result.job, result.verdict, &how);
     } else {
         browse_close();
         status = complain(order, &result);

@@ -31,6 +31,11 @@ int fr_errorf(const char *path, const char *format, ...) __attribute__((format(p
 /* What to say after REC_ERR_MIXED: "fr-dump: path: reason", then the jobs to choose from. Returns
  * FR_EXIT_ERROR. */
 int fr_choose_job(const char *path, const struct rec_job *job, const struct rec_error *err);
+/*
+ * Does any process of the job run? Here one knows; of other hosts those count that have shown a
+ * sign of life in the last minute.
+ */
+bool fr_job_runs(const struct rec_job *job);
 /* "fr-dump: reason" and "Try 'fr-dump --help'." on stderr. Returns FR_EXIT_ERROR. */
 int fr_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

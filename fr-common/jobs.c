@@ -2,6 +2,8 @@
 
 #include "fr-common.h"
 
+#define SIGN_OF_LIFE_S 60
+
 int fr_choose_job(const char *path, const struct rec_job *job, const struct rec_error *err)
 {
     int status = fr_errorf(path, "%s (--job ID, or --job latest)", err->text);
@@ -18,4 +20,18 @@ int fr_choose_job(const char *path, const struct rec_job *job, const struct rec_
                 jobs[i].processes == 1 ? "process" : "processes");
     }
     return status;
+}
+
+bool fr_job_runs(const struct rec_job *job)
+{
+    size_t count;
+    struct rec_process *const *processes = rec_job_processes(job, &count);
+    uint64_t now_s = (uint64_t)time(NULL);
+    for (size_t i = 0; i < count; i++) {
+        const struct rec_process *p = processes[i];
+        if (p->fate == REC_FATE_ALIVE ||
+            (p->fate == REC_FATE_UNKNOWN && p->last_ns / 1000000000u + SIGN_OF_LIFE_S > now_s))
+            return true;
+    }
+    return false;
 }

@@ -163,7 +163,9 @@ static enum rec_code open_job(const struct top_options *options, const struct qu
     for (size_t i = 0; i < question->ndirs; i++)
         dirs[i] = question->dirs[i];
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
-        struct rec_job_options opening = {.job_id = ids[i], .live_dir = options->live_dir};
+        /* One thread: the host may be busy with the job itself. */
+        struct rec_job_options opening = {
+            .job_id = ids[i], .live_dir = options->live_dir, .analyze = true, .threads = 1};
         if (ids[i] != NULL && ids[i][0] == '\0')
             continue;
         code = rec_job_open(dirs, question->ndirs, &opening, job, err);

@@ -4,6 +4,7 @@ The build to test is FR_BUILD (default: build/ in the source tree). FR_PRELOAD_F
 libraries that must come before the recorder, such as a sanitizer's runtime.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -114,6 +115,24 @@ class Recording:
         done = tool(FR_DUMP, "--json", *options, self.traces)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@contextlib.contextmanager
+def running(recording, ranks, argv, *, seconds=120, options=()):
+    """A job in the background; ended at the latest with the block."""
+    preload = ":".join(filter(None, [os.environ.get("FR_PRELOAD_FIRST", ""), str(SHIM)]))
+    command = [LAUNCH, "-n", ranks, "-t", seconds, "--shim", preload, *options, "--", *argv]
+    job = subprocess.Popen([str(c) for c in command], env=recording.env(), cwd=recording.root,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield job
+    finally:
+        job.terminate()
+        try:
+            job.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            job.kill()
+            job.wait()
 
 
 def tool(program, *args, env=None, **options):

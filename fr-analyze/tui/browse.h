@@ -6,8 +6,17 @@
 
 #include "rec/verdict.h"
 
+/* How to look again at a job that runs. Called by the thread that browses. */
+struct browse_again {
+    void *context;
+    /* Called some times a second. True: *job and *verdict are newer than those that are shown. */
+    bool (*look)(void *context, const struct rec_job **job, const struct rec_verdict **verdict);
+    void (*keep)(void *context); /* after that, when nothing refers to the old ones any more */
+};
+
 struct browse_options {
     bool mono, ascii;
+    const struct browse_again *again; /* NULL = a picture of one moment */
 };
 
 /* What is done before there is something to browse. */
@@ -32,8 +41,8 @@ void browse_close(void);
 void browse_pass_on(int signo);
 
 /*
- * Runs until the user leaves; job and verdict stay the caller's. Returns the exit status:
- * the verdict's, or FR_EXIT_ERROR after a message when there is no usable terminal. A
+ * Runs until the user leaves; job and verdict stay the caller's. Returns the exit status: that of
+ * the verdict shown last, or FR_EXIT_ERROR after a message when there is no usable terminal. A
  * fatal signal ends the process by that signal, with the terminal put back.
  */
 int browse_run(const struct rec_job *job, const struct rec_verdict *verdict,

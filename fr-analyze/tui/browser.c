@@ -11,6 +11,7 @@
 #define WORK_NS   15000000 /* of reading between two looks at the keys */
 #define REDRAW_NS 60000000 /* between two frames while reading */
 #define DOUBLE_NS 400000000
+#define AGAIN_NS  300000000 /* between two questions whether there is something newer */
 #define COUNT(a)  (sizeof(a) / sizeof(a)[0])
 
 static const struct view *const views[VIEWS] = {
@@ -58,6 +59,7 @@ static const char *const notes[] = {
     "    shaded (~): inside NCCL    full (#): GPU at work    dot: lives, outside NCCL",
     "    diamond (!): the op of a finding on a rank that it blames    X: NCCL failed",
     "    dash: called, but without a record",
+    "Of a job that runs, the first four views follow what it does, until Z stops that; details stand still.",
     "Times are those of the job's first host: the clocks of the others are corrected by what calls that",
     "synchronize tell. ~ before a host: its clock could not be compared.",
     NULL,
@@ -96,7 +98,7 @@ static void show_run(struct browser *b, size_t run)
     browse_data_show(&b->data, run);
     for (unsigned v = 0; v < VIEWS; v++)
         if (views[v]->forget != NULL)
-            views[v]->forget(b);
+            views[v]->forget(b, false);
 }
 
 static void show(struct browser *b, const struct place *place)
@@ -112,8 +114,9 @@ static void show(struct browser *b, const struct place *place)
     b->shell.mode = TUI_MODE_BROWSE;
     b->shell.table = table;
     b->shell.timeline = place->view == VIEW_TIME ? &b->timeline : NULL;
-    b->shell.keymap =
-        (struct tui_keymap){.own = b->bindings[place->view], .table = views[place->view]->keys == KEYS_TREE};
+    b->shell.keymap = (struct tui_keymap){.own = b->bindings[place->view],
+                                          .table = views[place->view]->keys == KEYS_TREE,
+                                          .pause = b->again != NULL};
     while (b->bindings[place->view][b->shell.keymap.nown].command != TUI_NONE)
         b->shell.keymap.nown++;
     if (table != NULL && follow && place->view >= MAIN_VIEWS && !place->has_row) {
@@ -360,6 +363,8 @@ static void draw_verdict_line(const struct browser *b, int y)
         x += tui_say(y, x, TUI_BAD, "%.40s", folded);
     }
     x += tui_say(y, x, TUI_NORMAL, "  of %zu", b->data.nranks);
+    if (b->data.runs)
+        x += tui_say(y, x, TUI_NORMAL, ", runs");
     if (b->data.nruns > 1)
         x += tui_say(y, x, TUI_NORMAL, ", run %zu of %zu", b->data.run + 1, b->data.nruns);
     const struct rec_job_info *info = rec_job_info(b->data.job);
@@ -534,6 +539,96 @@ static void rewrap(struct browser *b)
     b->shell.page_open = page;
 }
 
+/* ---- the job as it is now ---- */
+
+/* A place in other words: those that outlive the job. */
+struct lasting {
+    struct place place;
+    uint64_t process, other, comm; /* uids; 0 = none */
+};
+
+static struct lasting lasting_place(const struct browse_data *data, const struct place *place)
+{
+    struct lasting lasting = {.place = *place, .comm = place->comm != NULL ? place->comm->uid : 0};
+    if (place->process < data->nprocesses)
+        lasting.process = data->processes[place->process]->proc_uid;
+    if (place->other < data->nprocesses)
+        lasting.other = data->processes[place->other]->proc_uid;
+    return lasting;
+}
+
+static uint32_t process_of_uid(const struct browse_data *data, uint64_t uid)
+{
+    for (uint32_t i = 0; uid != 0 && i < data->nprocesses; i++)
+        if (data->processes[i]->proc_uid == uid)
+            return i;
+    return BROWSE_NONE;
+}
+
+/* What is not there any more makes the place its view's, without a subject. */
+static struct place place_again(const struct browser *b, const struct lasting *lasting)
+{
+    struct place place = lasting->place;
+    place.process = process_of_uid(&b->data, lasting->process);
+    place.other = process_of_uid(&b->data, lasting->other);
+    place.comm = lasting->comm != 0 ? rec_job_find_communicator(b->data.job, lasting->comm) : NULL;
+    if (has_subject(b, &place))
+        return place;
+    return (struct place){.view = place.view < MAIN_VIEWS ? place.view : VIEW_VERDICT,
+                          .process = BROWSE_NONE,
+                          .other = BROWSE_NONE,
+                          .seq = NO_SEQ,
+                          .src = -1,
+                          .dst = -1};
+}
+
+/* False: no memory, and nothing left to show. */
+static bool show_again(struct browser *b, const struct rec_job *job, const struct rec_verdict *verdict)
+{
+    struct lasting *way = calloc(b->nway + 1, sizeof *way);
+    bool page = b->shell.page_open, newest = b->data.run + 1 == b->data.nruns;
+    enum tui_mode mode = b->shell.mode;
+    if (way == NULL)
+        return false;
+    remember_row(b);
+    for (size_t i = 0; i < b->nway; i++)
+        way[i] = lasting_place(&b->data, &b->way[i]);
+    way[b->nway] = lasting_place(&b->data, &b->here);
+    for (unsigned v = 0; v < VIEWS; v++)
+        if (views[v]->forget != NULL)
+            views[v]->forget(b, true);
+    browse_data_free(&b->data);
+    bool ok = browse_data_init(&b->data, job, verdict);
+    for (size_t i = 0; ok && i < b->nway; i++)
+        b->way[i] = place_again(b, &way[i]);
+    if (ok) {
+        struct place here = place_again(b, &way[b->nway]);
+        if (newest)
+            here.run = (uint32_t)b->data.nruns;
+        show(b, &here);
+        b->shell.page_open = page;
+        b->shell.mode = mode;
+    }
+    free(way);
+    return ok;
+}
+
+/* Details stay as they are while somebody reads them. True: there is something new to see. */
+static bool look_again(struct browser *b)
+{
+    const struct rec_job *job;
+    const struct rec_verdict *verdict;
+    uint64_t now = monotonic_ns();
+    if (b->again == NULL || b->shell.paused || b->here.view >= MAIN_VIEWS || now - b->looked_ns < AGAIN_NS)
+        return false;
+    b->looked_ns = now;
+    if (!b->again->look(b->again->context, &job, &verdict))
+        return false;
+    b->leave = !show_again(b, job, verdict);
+    b->again->keep(b->again->context);
+    return true;
+}
+
 /* Returns the signal that ended it, or 0. */
 static int loop(struct browser *b)
 {
@@ -541,13 +636,19 @@ static int loop(struct browser *b)
     bool busy = false;
     for (;;) {
         struct tui_event event;
+        if (look_again(b)) {
+            busy = true;
+            drawn = 0;
+        }
+        if (b->leave)
+            return 0;
         uint64_t now = monotonic_ns();
         if (!busy || now - drawn >= REDRAW_NS) {
             rewrap(b);
             draw(b);
             drawn = now;
         }
-        tui_wait(busy ? 0 : 60000, &event);
+        tui_wait(busy ? 0 : b->again != NULL ? (int)(AGAIN_NS / 1000000) : 60000, &event);
         if (event.type == TUI_EV_TIMEOUT) {
             bool more =
                 views[b->here.view]->work != NULL && views[b->here.view]->work(b, monotonic_ns() + WORK_NS);
@@ -630,14 +731,16 @@ int browse_run(const struct rec_job *job, const struct rec_verdict *verdict,
                                     .seq = NO_SEQ,
                                     .src = -1,
                                     .dst = -1};
+        b->again = options->again;
         show(b, &start);
         signo = loop(b);
         tui_close();
     }
+    int status = b->data.verdict != NULL ? (int)b->data.verdict->status : FR_EXIT_ERROR;
     tear_down(b);
     free(b);
     if (!open)
         return fr_errorf(NULL, "%s", reason);
     browse_pass_on(signo);
-    return (int)verdict->status;
+    return status;
 }

@@ -82,6 +82,7 @@ struct browse_data {
     struct rec_communicator *const *comms;
     size_t ncomms;
     struct comm_figures *figures; /* by communicator index */
+    bool runs;                    /* processes of it live */
     size_t run, nruns;            /* the run that is shown, of how many; from 0 */
     uint32_t *shown;              /* indices of its communicators */
     size_t nshown;
@@ -219,8 +220,9 @@ struct view {
     bool (*target)(struct browser *browser, struct place *target);
     /* Reads on until deadline_ns; true = the screen has something new or will have. NULL = never. */
     bool (*work)(struct browser *browser, uint64_t deadline_ns);
-    void (*forget)(
-        struct browser *browser); /* another run is shown: let go of all that is of the old; NULL */
+    /* Another run is shown, or (again) the job as it is now: let go of all that is of the old. NULL = nothing
+     */
+    void (*forget)(struct browser *browser, bool again);
     void (*about)(struct browser *browser, char *text, size_t size, enum tui_style *style);
     bool (*command)(struct browser *browser, int command); /* its own commands; NULL = none */
 };
@@ -246,7 +248,9 @@ struct browser {
     struct rec_symbolizer *symbolizer;
     struct tui_shell shell;
     struct place here;
-    struct place *way; /* where Esc leads, the last one first */
+    const struct browse_again *again; /* NULL */
+    uint64_t looked_ns;               /* when again->look was called */
+    struct place *way;                /* where Esc leads, the last one first */
     size_t nway;
     uint32_t finding; /* the one that CMD_FINDING went to last */
     bool leave;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "fr-analyze/tui/browser.h"
+#include "fr-common.h"
 
 #define RANKS_MAX (1u << 20) /* that a job may claim to have */
 #define NEAR_NS   20000000   /* around the time of a piece of evidence */
@@ -220,6 +221,7 @@ bool browse_data_init(struct browse_data *data, const struct rec_job *job, const
         browse_data_free(data);
         return false;
     }
+    data->runs = fr_job_runs(job);
     take_clocks(data);
     figure_comms(data);
     browse_data_show(data, data->nruns - 1);

@@ -439,6 +439,18 @@ static void fini(struct browser *b)
     free(v);
 }
 
+static void forget(struct browser *b, bool again)
+{
+    struct diff_view *v = b->state[VIEW_DIFF];
+    (void)again;
+    for (int s = 0; s < 2; s++) {
+        stop(&v->sides[s]);
+        v->sides[s].count = 0;
+    }
+    v->npairs = 0;
+    tui_table_update(b->tables[VIEW_DIFF]);
+}
+
 const struct view view_diff = {.name = "Diff",
                                .keys = KEYS_LINES,
                                .init = init,
@@ -448,5 +460,6 @@ const struct view view_diff = {.name = "Diff",
                                .bindings = bindings,
                                .nbindings = sizeof bindings / sizeof bindings[0],
                                .work = work,
+                               .forget = forget,
                                .about = about,
                                .command = command};

@@ -463,6 +463,16 @@ static void fini(struct browser *b)
     free(v);
 }
 
+static void forget(struct browser *b, bool again)
+{
+    struct op_view *v = b->state[VIEW_OP];
+    (void)again;
+    seek_stop(&v->seek);
+    v->seeking = false;
+    v->count = v->next = 0;
+    tui_table_update(b->tables[VIEW_OP]);
+}
+
 const struct view view_op = {.name = "Op",
                              .keys = KEYS_TABLE,
                              .init = init,
@@ -470,4 +480,5 @@ const struct view view_op = {.name = "Op",
                              .show = show,
                              .target = target,
                              .work = work,
+                             .forget = forget,
                              .about = about};

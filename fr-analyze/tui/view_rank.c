@@ -363,12 +363,34 @@ static bool work_call(struct browser *b, uint64_t deadline_ns)
     return true;
 }
 
+static void forget_lines(struct browser *b, enum view_id view)
+{
+    struct rank_view *v = b->state[view];
+    seek_stop(&v->seek);
+    v->seeking = v->found = false;
+    lines_clear(&v->lines);
+    tui_table_update(b->tables[view]);
+}
+
+static void forget_rank(struct browser *b, bool again)
+{
+    (void)again;
+    forget_lines(b, VIEW_RANK);
+}
+
+static void forget_call(struct browser *b, bool again)
+{
+    (void)again;
+    forget_lines(b, VIEW_CALL);
+}
+
 const struct view view_rank = {.name = "Rank",
                                .keys = KEYS_LINES,
                                .init = init_rank,
                                .fini = fini_rank,
                                .show = show_rank,
                                .target = target_of,
+                               .forget = forget_rank,
                                .about = about_rank};
 const struct view view_call = {.name = "Call",
                                .keys = KEYS_LINES,
@@ -376,5 +398,6 @@ const struct view view_call = {.name = "Call",
                                .fini = fini_call,
                                .show = show_call,
                                .target = target_of,
+                               .forget = forget_call,
                                .about = about_rank,
                                .work = work_call};

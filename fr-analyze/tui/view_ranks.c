@@ -330,8 +330,9 @@ static void fini(struct browser *b)
     free(v);
 }
 
-static void forget(struct browser *b)
+static void forget(struct browser *b, bool again)
 {
+    (void)again;
     struct ranks_view *v = b->state[VIEW_RANKS];
     free(v->ranges);
     free(v->range_of);

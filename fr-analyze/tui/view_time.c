@@ -32,6 +32,7 @@ struct time_view {
     struct strips strips;
     bool by_seq, placed;
     const struct rec_communicator *comm; /* followed; NULL = all */
+    uint64_t comm_uid;                   /* that was followed before the job was looked at again; 0 */
 };
 
 static size_t lanes(void *context)
@@ -228,9 +229,19 @@ static void go_to(struct time_view *v, const struct place *place)
         set_cursor(v, place->when_ns != 0 ? place->when_ns : data->quiet_ns);
 }
 
+static void find_followed(struct time_view *v)
+{
+    if (v->comm_uid != 0)
+        v->comm = rec_job_find_communicator(v->browser->data.job, v->comm_uid);
+    v->comm_uid = 0;
+    if (v->by_seq && (v->comm == NULL || !has_seqs(v, v->comm)))
+        v->by_seq = v->placed = false;
+}
+
 static bool show(struct browser *b, const struct place *place)
 {
     struct time_view *v = b->state[VIEW_TIME];
+    find_followed(v);
     if (place->comm != NULL || place->process != BROWSE_NONE || place->when_ns != 0)
         go_to(v, place);
     else if (!v->placed) {
@@ -512,11 +523,15 @@ static void fini(struct browser *b)
     free(v);
 }
 
-static void forget(struct browser *b)
+/* The window stays where it is when the same job is looked at again. */
+static void forget(struct browser *b, bool again)
 {
     struct time_view *v = b->state[VIEW_TIME];
     strips_drop(&v->strips);
+    v->comm_uid = again && v->comm != NULL ? v->comm->uid : 0;
     v->comm = NULL;
+    if (again)
+        return;
     v->by_seq = v->placed = false;
     b->timeline.lane = b->timeline.top = 0;
 }

@@ -286,10 +286,22 @@ static void about(struct browser *b, char *text, size_t size, enum tui_style *st
              n == 1 ? "" : "s");
 }
 
+static void forget(struct browser *b, bool again)
+{
+    struct verdict_view *v = b->state[VIEW_VERDICT];
+    if (!again)
+        return; /* the verdict is the same, whichever run is shown */
+    lines_clear(&v->lines);
+    v->read = false;
+    v->nsteps = 0;
+    tui_table_update(b->tables[VIEW_VERDICT]);
+}
+
 const struct view view_verdict = {.name = "Verdict",
                                   .keys = KEYS_LINES,
                                   .init = init,
                                   .fini = fini,
                                   .show = show,
                                   .target = target,
+                                  .forget = forget,
                                   .about = about};

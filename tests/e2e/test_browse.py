@@ -35,6 +35,10 @@ KEYS = {"Up": "\x1b[A", "Down": "\x1b[B", "Right": "\x1b[C", "Left": "\x1b[D", "
         "F7": "\x1b[18~", "F8": "\x1b[19~", "F9": "\x1b[20~", "F10": "\x1b[21~"}
 
 
+# The bar at the bottom; while traces are read it has F10 alone.
+READY = r"^.+F10Quit"
+
+
 def has_browser():
     return harness.FR_ANALYZE.exists() and (harness.BUILD / "fr-tui").exists()
 
@@ -45,17 +49,18 @@ pytestmark = pytest.mark.skipif(not has_browser(), reason="built without ncurses
 class Terminal:
     """The browser in a terminal of its own."""
 
-    def __init__(self, directory, *options, columns=80, rows=24, **env):
+    def __init__(self, directory, *options, columns=80, rows=24, live=False, **env):
         self.screen = pyte.Screen(columns, rows)
         self.stream = pyte.ByteStream(self.screen)
         environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
-        environment.update({"TERM": "linux", "LC_ALL": "C.UTF-8", **env})
+        # The setup of whoever runs the tests is no part of them.
+        environment.update({"TERM": "linux", "LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": "/nonexistent", **env})
         self.status = None
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            os.execve(harness.FR_ANALYZE,
-                      ["fr-analyze", "--tui", "--no-live", *options, str(directory)], environment)
+            options = map(str, [*([] if live else ["--no-live"]), *options, directory])
+            os.execve(harness.FR_ANALYZE, ["fr-analyze", "--tui", *options], environment)
         self.before = termios.tcgetattr(self.fd)
 
     def __enter__(self):
@@ -123,7 +128,7 @@ class Terminal:
         return text
 
     def settle(self):
-        self.until("F10Quit")
+        self.until(READY)
         while self.read(0.6):
             pass
         return self.text()
@@ -169,7 +174,7 @@ TOURS = {
 def test_screens(job, columns, rows):
     with Terminal(SCREENS / job, columns=columns, rows=rows) as terminal:
         for keys, name in TOURS[job]:
-            terminal.until("F10Quit")
+            terminal.until(READY)
             terminal.keys(*keys)
             check_screen(terminal, f"{job}-{name}-{columns}x{rows}")
         terminal.keys("Esc", "F10")
@@ -182,7 +187,7 @@ def test_every_view_of_every_job():
     for job in TOURS:
         with Terminal(SCREENS / job, columns=100, rows=30) as terminal:
             for keys, _ in TOURS[job]:
-                terminal.until("F10Quit", seconds=60)
+                terminal.until(READY, seconds=60)
                 terminal.keys(*keys)
             terminal.keys("Esc", "q")
             assert terminal.wait(60) == (0 if job == "healthy" else 1)
@@ -190,7 +195,7 @@ def test_every_view_of_every_job():
 
 def test_differences_need_no_colour():
     with Terminal(SCREENS / "skip", "-C") as terminal:
-        terminal.until("F10Quit")
+        terminal.until(READY)
         terminal.keys("Down", "Enter")
         terminal.until("NOT ENTERED")
         terminal.keys("d")
@@ -202,7 +207,7 @@ def test_differences_need_no_colour():
 @pytest.mark.parametrize("options, env", [((), {"NO_COLOR": "1"}), (("-C",), {})])
 def test_monochrome(options, env):
     with Terminal(SCREENS / "order", *options, **env) as terminal:
-        terminal.until("F10Quit")
+        terminal.until(READY)
         for view in "1234":
             terminal.keys(view)
             terminal.settle()
@@ -212,7 +217,7 @@ def test_monochrome(options, env):
 @pytest.mark.parametrize("options, env", [(("-U",), {}), ((), {"LC_ALL": "C"})])
 def test_ascii(options, env):
     with Terminal(SCREENS / "deadlock", *options, **env) as terminal:
-        terminal.until("F10Quit")
+        terminal.until(READY)
         for view in "1234":
             terminal.keys(view)
             assert terminal.settle().isascii()
@@ -220,7 +225,7 @@ def test_ascii(options, env):
 
 def test_search_filter_sort():
     with Terminal(SCREENS / "sleep", columns=140) as terminal:
-        terminal.until("F10Quit")
+        terminal.until(READY)
         terminal.keys("3", "t")
         terminal.until(r"^ +0 +waits [^$]*^ +1 +waits [^$]*^ +2 +culprit [^$]*^ +3 +waits ")
         terminal.keys("I")
@@ -240,7 +245,7 @@ def test_search_filter_sort():
 
 def test_communicators_as_a_list():
     with Terminal(SCREENS / "order") as terminal:
-        terminal.until("F10Quit")
+        terminal.until(READY)
         terminal.keys("2")
         terminal.until(r"^├─ A [^$]*^└─ B ")
         terminal.keys("t")
@@ -278,6 +283,38 @@ def test_runs_of_a_job_that_was_restarted():
             terminal.wait()
 
 
+@pytest.mark.sanitize
+@pytest.mark.skipif(not harness.SHIM.exists(), reason="built without the recorder")
+@pytest.mark.parametrize("columns, rows", [(80, 24), (140, 40)])
+def test_a_fault_while_browsing(columns, rows):
+    """The first views follow a job that runs; what is read in detail stands still."""
+    job = [harness.FR_TRAIN, "--steps", 10000000, "--step-us", 2000, "--verify-every", 0, "--dp", 2, "--tp", 2,
+           "--fault", "sleep:rank=2,at=4000"]
+    with harness.Recording() as recording, harness.running(recording, 4, job):
+        end = time.monotonic() + 30
+        while len(list(recording.traces.glob("*.frec"))) < 4:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        with Terminal(recording.traces, "--stall-sec", "3", "--live-dir", recording.live, live=True, columns=columns,
+                      rows=rows) as terminal:
+            terminal.until(r"^ healthy .* of 4, runs ")
+            terminal.keys("3", "Down", "Down", "4", "-", "-", "3", "2", "Enter")
+            members = terminal.until(r"\[Members\]")
+            terminal.read(3)
+            assert terminal.text() == members
+            terminal.keys("Esc", "Z")
+            terminal.until("PAUSED")
+            terminal.keys("Z", "1")
+            terminal.until(r"^ stuck_outside_nccl .* rank 2 +of 4, runs ", seconds=60)
+            terminal.until(r"^  to blame: +rank 2$")
+            terminal.keys("3")
+            terminal.until(r"^ *2 +culprit ")
+            terminal.keys("4", "s")
+            terminal.until(r"^ +2!")
+            terminal.keys("1", "F9", "Esc", "q")
+            assert terminal.wait(60) == 1
+
+
 @pytest.fixture(scope="module")
 def skewed():
     """Ranks 2 and 3 on a host whose clock is 3 s ahead; rank 2 calls something else, and all stand still."""
@@ -298,7 +335,7 @@ def test_clocks_are_aligned(skewed):
         return len(line) - len(line.lstrip())
 
     with Terminal(skewed, columns=140, rows=40) as terminal:
-        terminal.until("F10Quit")
+        terminal.until(READY)
         terminal.keys("4", *["-"] * 20)
         text = terminal.settle()
         begins = [first_mark(text, rank) for rank in range(4)]
@@ -338,7 +375,7 @@ def test_mouse():
             pass
 
     with Terminal(SCREENS / "sleep", TERM="xterm-256color") as terminal:
-        terminal.until("F10Quit")
+        terminal.until(READY)
         click(terminal, 3, 30)
         terminal.until("4 ranks: 1 to blame")
         click(terminal, 6, 3)
@@ -350,7 +387,7 @@ def test_mouse():
 
 def test_tagged_ranks_are_compared():
     with Terminal(SCREENS / "skip") as terminal:
-        terminal.until("F10Quit")
+        terminal.until(READY)
         terminal.keys("Down", "Enter")
         terminal.until("NOT ENTERED")
         terminal.keys("Home", "Down", "Down", "Space", "Space", "d")
@@ -380,14 +417,14 @@ def test_garbage_keys(seed):
     # Not q, nor the keys with which the terminal itself sends signals.
     allowed = bytes(set(range(256)) - set(b"q\x03\x1a\x1c\x13\x11"))
     with Terminal(SCREENS / "order") as terminal:
-        terminal.until("F10Quit")
+        terminal.until(READY)
         for _ in range(40):
             terminal.send(bytes(chance.choices(allowed, k=50)))
             while terminal.read(0.01):
                 pass
             assert terminal.alive()
         terminal.keys("Esc", "Esc", "Esc", "Esc")
-        terminal.until("F10Quit")
+        terminal.until(READY)
         terminal.keys("F10", "F10", "q")
         assert terminal.wait() == 1
 
@@ -395,7 +432,7 @@ def test_garbage_keys(seed):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT])
 def test_terminal_is_put_back(number):
     with Terminal(SCREENS / "healthy") as terminal:
-        terminal.until("F10Quit")
+        terminal.until(READY)
         assert termios.tcgetattr(terminal.fd) != terminal.before
         os.kill(terminal.pid, number)
         assert terminal.wait() == (0 if number == signal.SIGINT else -number)
@@ -420,7 +457,7 @@ def test_many_ranks(tmp_path):
     subprocess.run([FREC_GEN, "--ranks", "2048", "--ops", "400", "--stop", "77:300", tmp_path], check=True)
     with Terminal(tmp_path) as terminal:
         began = time.monotonic()
-        terminal.until("F10Quit", seconds=60)
+        terminal.until(READY, seconds=60)
         first = time.monotonic() - began
         terminal.keys("3")
         terminal.until(r"^[+]0-76 [^$]*^77 [^$]*^[+]78-2047 ")

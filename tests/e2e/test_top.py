@@ -1,6 +1,5 @@
 """fr-top on running jobs: snapshots, metrics, and the screen in a real terminal (tmux)."""
 
-import contextlib
 import itertools
 import json
 import os
@@ -23,23 +22,10 @@ PROMPT = r"^[#$] *$"
 pytestmark = pytest.mark.skipif(not FR_TOP.exists(), reason="built without ncursesw")
 
 
-@contextlib.contextmanager
 def running(recording, *arguments, seconds=120):
-    """A job in the background; ended at the latest with the block."""
-    preload = ":".join(filter(None, [os.environ.get("FR_PRELOAD_FIRST", ""), str(harness.SHIM)]))
-    job = subprocess.Popen(
-        [harness.LAUNCH, "-n", str(RANKS), "-t", str(seconds), "--job-id", "job 1", "--shim", preload, "--",
-         harness.FR_TRAIN, *FOREVER, *arguments],
-        env=recording.env(), cwd=recording.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield job
-    finally:
-        job.terminate()
-        try:
-            job.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            job.kill()
-            job.wait()
+    """A job in the background that goes on for ever, unless arguments break it."""
+    return harness.running(recording, RANKS, [harness.FR_TRAIN, *FOREVER, *arguments], seconds=seconds,
+                           options=["--job-id", "job 1"])
 
 
 def snapshot(recording, *options):

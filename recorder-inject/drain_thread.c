@@ -9,6 +9,7 @@
 #include "inject.h"
 #include "launches.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <linux/futex.h>
 #include <signal.h>
@@ -56,6 +57,24 @@ static void futex_wake(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
+/* ---- Python that comes late ----------------------------------------------------------------------- */
+
+/* Written before callsite_look_again publishes it, once. */
+static char late_python[4096];
+
+static void *find_late_symbol(const char *name)
+{
+    static void *library; /* by one thread only; never closed: what is found must stay */
+    if (!library)
+        library = dlopen(late_python, RTLD_LAZY | RTLD_NOLOAD);
+    return library ? real_dlsym(library, name) : NULL;
+}
+
+static void find_late_python(struct callsite_symbols *symbols)
+{
+    callsite_find(symbols, find_late_symbol);
+}
+
 /* ---- one step ------------------------------------------------------------------------------- */
 
 static void publish_status(const struct rec_drain_result *result)
@@ -69,12 +88,27 @@ static void publish_status(const struct rec_drain_result *result)
     atomic_fetch_add_explicit(&header->file_lost, result->given_up, memory_order_relaxed);
 }
 
+/*
+ * An interpreter that came after the first NCCL call. Its symbols are looked up by the application's thread
+ * that calls next, for that takes locks of the dynamic linker.
+ */
+static void look_for_python(void)
+{
+    const char *path = callsite_without_python() ? stacks_find_file(self.stacks, "libpython3") : NULL;
+    if (!path || strlen(path) >= sizeof(late_python))
+        return;
+    strcpy(late_python, path);
+    callsite_look_again(find_late_python);
+}
+
 /* Of a native call site. The mappings are read again in each step that meets a new one. */
 static bool locate(void *unused, uint64_t address, struct rec_source_frame *frame)
 {
     (void)unused;
-    if (!self.maps_read)
+    if (!self.maps_read) {
         stacks_read_maps(self.stacks);
+        look_for_python();
+    }
     self.maps_read = true;
     return stacks_locate(self.stacks, address, frame);
 }

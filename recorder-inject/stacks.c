@@ -161,6 +161,17 @@ static uint32_t module_of(struct stacks *stacks, struct code_range *range)
     return module;
 }
 
+const char *stacks_find_file(const struct stacks *stacks, const char *name)
+{
+    for (uint32_t i = 0; i < stacks->nranges; i++) {
+        const char *path = stacks->paths + stacks->ranges[i].path;
+        const char *slash = stacks->ranges[i].path ? strrchr(path, '/') : NULL;
+        if (slash && strncmp(slash + 1, name, strlen(name)) == 0)
+            return path;
+    }
+    return NULL;
+}
+
 static void set_frame(struct stacks *stacks, struct code_range *range, uint64_t address,
                       struct rec_frame *frame)
 {

@@ -63,6 +63,9 @@ void stacks_read_maps(struct stacks *stacks);
  */
 bool stacks_locate(struct stacks *stacks, uint64_t address, struct rec_source_frame *frame);
 
+/* Path of a file with code whose name begins like this, NULL = none; holds as above. */
+const char *stacks_find_file(const struct stacks *stacks, const char *name);
+
 /*
  * Frames from pc (0 = unknown) and from the words at sp upwards; at most STACKS_FRAMES. pcs, when
  * not NULL, takes the addresses themselves. Returns their number.

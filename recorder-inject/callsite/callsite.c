@@ -14,7 +14,8 @@
 
 /*
  * Who owns what. state.api, state.layout and state.config are written by callsite_init and by
- * the thread that holds state.locked while the mode is MODE_PENDING; they are read after an
+ * the thread that holds state.locked while the mode is MODE_PENDING, or the one that has taken the mode
+ * from MODE_LOOK; they are read after an
  * acquire load of the mode that is stored (release) afterwards. The store is written under
  * state.locked. Cache words are whole in themselves; release and acquire on them carries the
  * publication of the site to the thread that finds its number.
@@ -22,6 +23,7 @@
 enum mode {
     MODE_OFF = 0, /* not started, or stopped */
     MODE_NATIVE,  /* return addresses only */
+    MODE_LOOK,    /* the same, and a thread shall look for Python */
     MODE_PENDING, /* Python is there, its layout not proved yet */
     MODE_PYTHON,
 };
@@ -67,6 +69,8 @@ static struct {
     struct py_api api;
     struct py_layout layout;
     key_function *key;
+    void (*find)(struct callsite_symbols *symbols); /* written before MODE_LOOK is stored */
+    _Atomic unsigned looked;                        /* for a Python that came late */
     struct store store;
     struct known_frame known[KNOWN_SETS][KNOWN_WAYS]; /* under locked */
     _Alignas(64) _Atomic uint64_t cache[CACHE_SETS][CACHE_WAYS];
@@ -405,6 +409,24 @@ bool callsite_init(const struct callsite_config *config)
     return true;
 }
 
+bool callsite_without_python(void)
+{
+    return atomic_load_explicit(&state.mode, memory_order_acquire) == MODE_NATIVE &&
+           atomic_load_explicit(&state.frames, memory_order_relaxed) > 0 &&
+           atomic_load_explicit(&state.store.header->python, memory_order_relaxed) ==
+               REC_CALLSITE_PYTHON_NONE;
+}
+
+void callsite_look_again(void (*find)(struct callsite_symbols *symbols))
+{
+    unsigned mode = MODE_NATIVE;
+    if (!callsite_without_python() || atomic_exchange_explicit(&state.looked, 1, memory_order_relaxed))
+        return;
+    state.find = find;
+    atomic_compare_exchange_strong_explicit(&state.mode, &mode, MODE_LOOK, memory_order_release,
+                                            memory_order_relaxed);
+}
+
 void callsite_stop(void)
 {
     atomic_store_explicit(&state.mode, MODE_OFF, memory_order_release);
@@ -466,12 +488,37 @@ static __attribute__((noinline)) uint32_t slow_path(char *thread_state, const vo
     return site;
 }
 
+/* The first thread to come here looks, and the others go on without; the mode to go on with. */
+static __attribute__((noinline)) unsigned find_python(void)
+{
+    int error = errno;
+    unsigned mode = MODE_LOOK;
+    struct callsite_symbols symbols;
+    /* Acquire: state.find. */
+    if (!atomic_compare_exchange_strong_explicit(&state.mode, &mode, MODE_NATIVE, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return MODE_NATIVE;
+    state.find(&symbols);
+    mode = MODE_NATIVE;
+    if (py_take(&state.api, &symbols)) {
+        atomic_store_explicit(&state.store.header->python, REC_CALLSITE_PYTHON_PENDING, memory_order_relaxed);
+        /* Release: state.api. Not if captures were stopped meanwhile. */
+        if (atomic_compare_exchange_strong_explicit(&state.mode, &mode, MODE_PENDING, memory_order_release,
+                                                    memory_order_relaxed))
+            mode = MODE_PENDING;
+    }
+    errno = error;
+    return mode;
+}
+
 uint32_t callsite_capture_from(const void *return_address, const void *frame)
 {
     unsigned mode = atomic_load_explicit(&state.mode, memory_order_acquire);
     if (mode == MODE_OFF)
         return 0;
     char *thread_state = NULL;
+    if (__builtin_expect(mode == MODE_LOOK, false))
+        mode = find_python();
     if (mode >= MODE_PENDING)
         thread_state = state.api.this_thread_state();
     uint64_t key = KEY_NONE;

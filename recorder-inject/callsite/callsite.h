@@ -76,10 +76,18 @@ void callsite_find(struct callsite_symbols *symbols, void *(*lookup)(const char 
 /*
  * Starts capturing into config->memory. Returns false when the memory is too small. Called
  * by one thread while no other captures: at start, and in the child of a fork with new
- * memory (the parent's is shared). An interpreter that is loaded after callsite_find is not
- * seen.
+ * memory (the parent's is shared).
  */
 bool callsite_init(const struct callsite_config *config);
+
+/* Is there no Python, though it is wanted? */
+bool callsite_without_python(void);
+
+/*
+ * There may be one by now: the next thread that captures calls find, under no lock, to look its symbols
+ * up. Does nothing unless callsite_without_python, and only once. Any thread; never blocks.
+ */
+void callsite_look_again(void (*find)(struct callsite_symbols *symbols));
 
 /* From now on captures return 0 and write nothing. Async-signal-safe: for the child of a fork. */
 void callsite_stop(void);

@@ -107,11 +107,11 @@ int main(void) {
 """
 
 
-def compiled(recording, *flags, name="program"):
-    program = recording.root / name
-    source = recording.root / "program.c"
-    source.write_text(PROGRAM)
-    subprocess.run(["cc", "-O2", "-Wl,--build-id=sha1", *flags, source, "-o", program,
+def compiled(recording, *flags, source=PROGRAM):
+    program = recording.root / "program"
+    file = recording.root / "program.c"
+    file.write_text(source)
+    subprocess.run(["cc", "-O2", "-Wl,--build-id=sha1", *flags, file, "-o", program,
                     f"-L{LAB}", "-l:libnccl.so.2", f"-Wl,-rpath,{LAB}", "-Wl,--allow-shlib-undefined"], check=True)
     return program
 
@@ -169,6 +169,66 @@ def test_native_other_build():
         program.unlink()
         call = [c for c in recording.dump("--stack") if c["op"] == "AllReduce"][0]
         assert re.fullmatch(r"program\+0x[0-9a-f]+", call["site"]) and "module_is" not in call["stack"][0]
+
+
+EMBEDDING = """
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+typedef struct { char internal[128]; } id;
+int ncclGetUniqueId(id *); int ncclCommInitRank(void **, int, id, int); int ncclCommDestroy(void *);
+int ncclAllReduce(const void *, void *, unsigned long, int, int, void *, void *);
+static void *comm;
+static float data[16];
+int reduce(int n) { return ncclAllReduce(data, data, n, 7, 0, comm, 0) * 2; }
+static void *python;
+#define PY(name, type) ((type)dlsym(python, #name))
+static void *py_reduce(void *self, void *none) {
+  reduce(3);
+  return PY(PyLong_FromLong, void *(*)(long))(0);
+}
+static struct { const char *name; void *function; int flags; const char *text; } method = {"reduce", py_reduce, 4, 0};
+int main(int argc, char **argv) {
+  id unique;
+  int sum = ncclGetUniqueId(&unique) + ncclCommInitRank(&comm, 1, unique, 0) + reduce(1);
+  python = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+  if (!python) return 1;
+  usleep(600000);
+  sum += reduce(2); /* a new place: the recorder looks where it is */
+  usleep(600000);
+  PY(Py_InitializeEx, void (*)(int))(0);
+  PY(PyModule_AddObject, int (*)(void *, const char *, void *))(
+      PY(PyImport_AddModule, void *(*)(const char *))("__main__"), "reduce",
+      PY(PyCFunction_NewEx, void *(*)(void *, void *, void *))(&method, 0, 0));
+  sum += PY(PyRun_SimpleString, int (*)(const char *))(argv[2]);
+  return ncclCommDestroy(comm) || sum;
+}
+"""
+SCRIPT = """def step():
+    return reduce()
+
+for i in range(10):
+    step()
+"""
+LIBRARIES = sorted([*Path("~/.pyenv/versions").expanduser().glob("3.*/lib/libpython3.*.so.1.0"),
+                    *Path("/usr/lib").glob("*/libpython3.*.so.1.0")])
+
+
+@pytest.mark.skipif(not LIBRARIES, reason="no libpython")
+def test_python_loaded_late():
+    """A program that opens an interpreter, for itself alone, after its first calls."""
+    for library in LIBRARIES:
+        minor = int(re.search(r"libpython3\.(\d+)", library.name)[1])
+        if not 8 <= minor <= 14:
+            continue
+        with harness.Recording() as recording:
+            program = compiled(recording, "-fno-optimize-sibling-calls", source=EMBEDDING)
+            job = recording.run(1, [program, library, SCRIPT], env={"PYTHONHOME": library.parent.parent}
+                                if ".pyenv" in str(library) else {})
+            assert job.status == 0, job.stderr
+            sites = [c.get("site") for c in recording.dump() if c["op"] == "AllReduce"]
+            assert [s.split("+")[0] for s in sites[:2]] == ["reduce", "reduce"], library
+            assert sites[2:] == ["<string>:2 in step"] * 10, library
 
 
 def test_killed_before_it_was_written():

@@ -413,6 +413,7 @@ bool callsite_without_python(void)
 {
     return atomic_load_explicit(&state.mode, memory_order_acquire) == MODE_NATIVE &&
            atomic_load_explicit(&state.frames, memory_order_relaxed) > 0 &&
+           atomic_load_explicit(&state.looked, memory_order_relaxed) == 0 &&
            atomic_load_explicit(&state.store.header->python, memory_order_relaxed) ==
                REC_CALLSITE_PYTHON_NONE;
 }

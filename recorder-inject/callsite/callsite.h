@@ -80,7 +80,7 @@ void callsite_find(struct callsite_symbols *symbols, void *(*lookup)(const char 
  */
 bool callsite_init(const struct callsite_config *config);
 
-/* Is there no Python, though it is wanted? */
+/* Is there no Python, though it is wanted, and has nobody been told to look again? */
 bool callsite_without_python(void);
 
 /*

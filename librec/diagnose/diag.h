@@ -482,16 +482,24 @@ enum diag_split diag_align(const uint64_t *m, size_t nm, const uint64_t *x, size
 
 /* Sets how each process ended; before diag_find_waits. */
 void diag_fates(struct diag *d);
-/* The first error that NCCL returned or reported. */
-void diag_failures(struct diag *d);
 /* "died of signal 11 (Segmentation fault) at 12:01:07 UTC" */
 void diag_say_end(struct diag_text *t, const struct diag_proc *proc);
 void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct diag_proc *proc);
+
+/* ---- failures.c ---- */
+
+/* The first error that NCCL returned or reported. */
+void diag_failures(struct diag *d);
 
 /* ---- classify.c, knot.c ---- */
 
 /* Findings from the wait-for graph. */
 void diag_classify(struct diag *d);
+
+/* ---- siblings.c ---- */
+
+/* Makes one finding of those that tell the same of several communicators. */
+void diag_merge_siblings(struct diag *d);
 
 /* ---- straggler.c ---- */
 
@@ -510,6 +518,7 @@ enum diag_tier { DIAG_TIER_ROOT, DIAG_TIER_FAULT, DIAG_TIER_CONSEQUENCE, DIAG_TI
 /* A new finding; NULL without memory. Valid until the next one is added. */
 struct rec_finding *diag_finding(struct diag *d, enum rec_verdict_type type, enum rec_confidence confidence,
                                  enum diag_tier tier, uint64_t onset_ns);
+void diag_finding_fini(struct rec_finding *f);
 void diag_summary(struct diag *d, struct rec_finding *f, struct diag_text *text); /* takes the text */
 void diag_evidence(struct diag *d, struct rec_finding *f, const struct rec_process *p, uint64_t seq,
                    uint64_t time_ns, const char *format, ...) __attribute__((format(printf, 6, 7)));

@@ -275,9 +275,7 @@ static bool lost_records(const struct rec_communicator *comm)
 
 static enum rec_confidence confidence_of(const struct divergence *v)
 {
-    if (v->thin && !v->tie)
-        return REC_CONF_POSSIBLE;
-    if (v->tie || v->usual_count * 2 <= v->known || lost_records(v->lanes->comm))
+    if (v->tie || v->thin || v->usual_count * 2 <= v->known || lost_records(v->lanes->comm))
         return REC_CONF_LIKELY;
     bool only_dtype = v->split == DIAG_SPLIT_FIELD && (v->fields & FIELD_DTYPE) && v->equal_bytes;
     return only_dtype ? REC_CONF_LIKELY : REC_CONF_CERTAIN;

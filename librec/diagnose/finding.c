@@ -26,6 +26,17 @@ struct rec_finding *diag_finding(struct diag *d, enum rec_verdict_type type, enu
     return f;
 }
 
+void diag_finding_fini(struct rec_finding *f)
+{
+    for (size_t i = 0; i < f->nevidence; i++)
+        free(f->evidence[i].text);
+    free(f->evidence);
+    free(f->summary);
+    free(f->culprits);
+    free(f->suspects);
+    free(f->victims);
+}
+
 void diag_summary(struct diag *d, struct rec_finding *f, struct diag_text *text)
 {
     if (text->oom || !text->data)

@@ -57,15 +57,14 @@ static bool lacks_few(const struct diag *d, const struct knot *k, const struct d
     return lacking && lacking < entered;
 }
 
-/* Does a process of the knot wait for one of these partners? Then it may be only its victim. */
-static bool waits_for_one(struct diag *d, uint32_t proc, const struct diag_partner *partners, size_t count)
+/* Does a process of the knot wait for one of these? Then it may be only its victim. */
+static bool waits_for_one(const struct diag *d, uint32_t proc, const struct classify_suspects *few)
 {
     for (uint32_t e = d->edge_start[proc]; e < d->edge_start[proc + 1]; e++) {
         uint32_t wait = d->edges[e].to;
         for (uint32_t i = d->edge_start[wait]; i < d->edge_start[wait + 1]; i++)
-            for (size_t j = 0; j < count; j++)
-                if (partners[j].proc == d->edges[i].to)
-                    return true;
+            if (classify_is_named(few, d->edges[i].to))
+                return true;
     }
     return false;
 }
@@ -84,49 +83,52 @@ static bool between_two(const struct diag *d, uint32_t wait)
  * One that is absent because it waits for one of those that came: either may have left out its
  * part, so this is a circle of two and no exception.
  */
-static bool one_against_one(const struct diag *d, const struct diag_partner *absent, size_t count)
+static bool one_against_one(const struct diag *d, const struct classify_suspects *few)
 {
-    if (count != 1)
+    if (few->count != 1)
         return false;
-    for (uint32_t e = d->edge_start[absent->proc]; e < d->edge_start[absent->proc + 1]; e++)
+    for (uint32_t e = d->edge_start[few->procs[0]]; e < d->edge_start[few->procs[0] + 1]; e++)
         if (!between_two(d, d->edges[e].to))
             return false;
     return true;
 }
 
-/* The absent ones took the same other way only if none of them just waits for another of them. */
-static bool went_together(struct diag *d, const struct diag_wait *wait)
-{
-    struct diag_partner *partners;
-    size_t count = diag_partners(d, wait, &partners), kept = 0;
-    for (size_t i = 0; i < count; i++)
-        if (partners[i].reason == DIAG_ABSENT)
-            partners[kept++] = partners[i];
-    bool together = kept > 0 && !one_against_one(d, partners, kept);
-    for (size_t i = 0; i < kept && together; i++)
-        together = !waits_for_one(d, partners[i].proc, partners, kept);
-    free(partners);
-    return together;
-}
-
 /*
- * The one wait where most came and few did not, while the few wait for something to which
- * few came: then the few took another way. NULL when the circle is symmetric.
+ * Those who are absent where most came, and wait for something to which few came: they took another
+ * way. In a job that does the same on many communicators there are many such waits; then those absent
+ * from them must be the fewer of all. The first of these waits; NULL when the circle is symmetric.
  */
-static const struct diag_wait *lopsided(struct diag *d, const struct knot *k)
+static const struct diag_wait *lopsided(struct diag *d, const struct knot *k, struct classify_suspects *few)
 {
-    const struct diag_wait *found = NULL;
-    for (size_t i = 0; i < d->nwaits; i++) {
-        if (!classify_inside(d, (uint32_t)(d->nprocs + i), k->component) || !lacks_few(d, k, &d->waits[i]))
+    const struct diag_wait *first = NULL;
+    size_t waits = 0, members = 0;
+    few->count = few->nleft = 0;
+    for (size_t i = 0; i < d->nwaits && few->count <= CLASSIFY_SUSPECTS_MAX; i++) {
+        const struct diag_wait *wait = &d->waits[i];
+        if (!classify_inside(d, (uint32_t)(d->nprocs + i), k->component) || !lacks_few(d, k, wait))
             continue;
-        if (found)
+        /* Who has it behind other work chose another order, but skipped nothing. */
+        if (d->matches[wait->match].active < d->matches[wait->match].posted)
             return NULL;
-        found = &d->waits[i];
+        waits++;
+        first = first && first->since <= wait->since ? first : wait;
+        struct diag_partner *partners;
+        for (size_t count = diag_partners(d, wait, &partners), j = 0; j < count; j++)
+            if (partners[j].reason == DIAG_ABSENT && !classify_is_named(few, partners[j].proc) &&
+                few->count++ < CLASSIFY_SUSPECTS_MAX)
+                few->procs[few->count - 1] = partners[j].proc;
+        free(partners);
     }
-    /* Who has it behind other work chose another order, but skipped nothing. */
-    if (!found || d->matches[found->match].active < d->matches[found->match].posted)
+    for (uint32_t p = 0; p < d->nprocs; p++)
+        members += classify_inside(d, p, k->component);
+    if (!first || !few->count || few->count > CLASSIFY_SUSPECTS_MAX ||
+        (waits > 1 && few->count * 2 >= members) || one_against_one(d, few))
         return NULL;
-    return went_together(d, found) ? found : NULL;
+    /* They went together only if none of them just waits for another of them. */
+    for (size_t i = 0; i < few->count; i++)
+        if (waits_for_one(d, few->procs[i], few))
+            return NULL;
+    return first;
 }
 
 /* The first wait of the knot at which nobody but those named is absent: what they left out. */
@@ -209,19 +211,17 @@ static void blame_few_absent(struct classify *c, const struct diag_wait *wait,
     struct diag_partner *partners;
     size_t count = diag_partners(d, wait, &partners);
     uint32_t only = DIAG_NONE;
-    for (size_t i = 0; i < count; i++) {
-        if (partners[i].reason != DIAG_ABSENT)
+    const struct diag_departure *left = NULL;
+    for (size_t i = 0; i < s->count; i++) {
+        if (s->nleft && !s->left[i])
             continue;
-        diag_blame(d, f, DIAG_CULPRIT, d->procs[partners[i].proc].p->rank);
-        c->blamed[partners[i].proc] = (uint32_t)d->nfindings;
-        only = partners[i].proc;
+        only = s->procs[i];
+        left = s->nleft ? &s->what[i] : NULL;
+        diag_blame(d, f, DIAG_CULPRIT, d->procs[only].p->rank);
+        c->blamed[only] = (uint32_t)d->nfindings;
     }
     diag_sort_ranks(f->culprits, &f->nculprits);
     struct diag_text t = {0};
-    const struct diag_departure *left = NULL;
-    for (size_t i = 0; s->nleft && i < s->count; i++)
-        if (s->procs[i] == only && s->left[i])
-            left = &s->what[i];
     if (f->nculprits == 1 && only != DIAG_NONE) {
         diag_say_proc(&t, d->procs[only].p);
         say_instead(d, &t, only, left);
@@ -415,10 +415,13 @@ static void tell_own(struct classify *c, const struct knot *k, uint32_t proc)
 {
     struct diag *d = c->d;
     const struct diag_wait *wait = k->first;
-    const struct diag_op *op = &d->ops[wait->op];
-    struct diag_partner *partners;
+    const struct diag_op *op = NULL;
+    for (uint32_t e = d->edge_start[proc]; e < d->edge_start[proc + 1]; e++)
+        if (d->edges[e].to == classify_node(d, wait) && d->edges[e].op != DIAG_NONE)
+            op = &d->ops[d->edges[e].op];
+    struct diag_partner *partners = NULL;
     const struct rec_member *other = NULL;
-    for (size_t i = diag_partners(d, wait, &partners); i-- > 0;)
+    for (size_t i = op ? diag_partners(d, wait, &partners) : 0; i-- > 0;)
         if (partners[i].proc == proc && partners[i].member != op->member)
             other = partners[i].member;
     free(partners);
@@ -469,7 +472,10 @@ void classify_knot(struct classify *c, uint32_t component)
     if (s.count > 1)
         classify_departures(c, component, &s);
     bool one = s.nleft || (s.alone && s.count == 1);
-    const struct diag_wait *skipped = one ? left_out(d, &k, &s) : s.alone ? NULL : lopsided(d, &k);
+    struct classify_suspects few = s;
+    const struct diag_wait *skipped = one ? left_out(d, &k, &s) : s.alone ? NULL : lopsided(d, &k, &few);
+    if (skipped && !one)
+        s = few;
     if (skipped && (s.nleft || lacks_few(d, &k, skipped) || went_past(d, &s, skipped)))
         blame_few_absent(c, skipped, &s);
     else

@@ -211,17 +211,6 @@ static int by_importance(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-static void finding_fini(struct rec_finding *f)
-{
-    for (size_t i = 0; i < f->nevidence; i++)
-        free(f->evidence[i].text);
-    free(f->evidence);
-    free(f->summary);
-    free(f->culprits);
-    free(f->suspects);
-    free(f->victims);
-}
-
 static struct rec_verdict *conclude(struct diag *d)
 {
     struct rec_verdict *verdict = calloc(1, sizeof *verdict);
@@ -291,6 +280,7 @@ static enum rec_code run(struct diag *d)
         return code;
     if (!d->oom)
         diag_classify(d);
+    diag_merge_siblings(d);
     if (!d->oom)
         diag_failures(d);
     int32_t *missing;
@@ -307,7 +297,7 @@ static enum rec_code run(struct diag *d)
 static void diag_fini(struct diag *d)
 {
     for (size_t i = 0; i < d->nfindings; i++)
-        finding_fini(&d->findings[i]);
+        diag_finding_fini(&d->findings[i]);
     free(d->findings);
     free(d->onsets);
     free(d->tiers);
@@ -432,7 +422,7 @@ void rec_verdict_free(struct rec_verdict *verdict)
     if (!verdict)
         return;
     for (size_t i = 0; i < verdict->nfindings; i++)
-        finding_fini(&verdict->findings[i]);
+        diag_finding_fini(&verdict->findings[i]);
     free(verdict->findings);
     diag_census_free(verdict->census);
     free(verdict);

@@ -154,7 +154,7 @@ static void missing(void **state)
          "* wait 4000",
          "stuck_outside_nccl", "2", "*-2"},
         {"an error where nothing hangs before", 4,
-         "* init w\n repeat 20 * ar w 100\n 2 async w 6\n *-2 async w 6\n * abort w\n * exit 1",
+         "* init w\n repeat 20 * ar w 100\n 2 async w 6\n * wait 300\n *-2 async w 6\n * abort w\n * exit 1",
          "comm_failed", "2", "*-2"},
         {"a refused call", 4, "* init w\n repeat 20 * ar w 100\n 1 ar w 100 failed\n *-1 ar w 100\n" HANG,
          "comm_failed", "1", "*-1"},

@@ -1,0 +1,175 @@
+/* Calls that NCCL refused, and errors that it reported later. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "diag.h"
+
+/* Errors that come so close together came at once. */
+#define CHANCE_NS (NS_PER_S / 10)
+
+static bool is_failure(const struct diag_op *op)
+{
+    if (op->op.kind == REC_COMM_GET_ASYNC_ERROR)
+        return op->op.count != REC_RESULT_SUCCESS && op->op.count != REC_RESULT_IN_PROGRESS;
+    return op->failed || (op->op.kind == REC_GROUP_END && !(op->op.flags & REC_OF_OPEN) &&
+                          op->op.result != REC_RESULT_SUCCESS && op->op.result != REC_RESULT_IN_PROGRESS &&
+                          op->op.result != REC_RESULT_NONE);
+}
+
+static uint64_t failure_ns(const struct diag_op *op)
+{
+    return op->op.exit_ns ? op->op.exit_ns : op->op.enter_ns;
+}
+
+static void say_failure(struct diag_text *t, const struct diag_op *op)
+{
+    bool async = op->op.kind == REC_COMM_GET_ASYNC_ERROR;
+    const char *name = rec_result_name(async ? (unsigned)op->op.count : op->op.result);
+    if (async) {
+        diag_printf(t, " got the asynchronous error %s", name ? name : "(unknown)");
+    } else {
+        diag_printf(t, " got %s from ", name ? name : "an unknown error");
+        diag_say_op(t, &op->op);
+    }
+    if (op->member) {
+        diag_printf(t, " on ");
+        diag_say_comm(t, op->member->comm);
+    }
+    diag_printf(t, " at ");
+    diag_say_time(t, failure_ns(op));
+}
+
+/* Is there a cause that came before this failure, or one that this failure explains? */
+static uint64_t earlier_cause(const struct diag *d, const struct diag_op *op, bool *explained)
+{
+    const uint64_t onset_of_failure = failure_ns(op);
+    uint64_t onset = onset_of_failure;
+    int32_t rank = d->procs[op->proc].p->rank;
+    *explained = false;
+    for (size_t i = 0; i < d->nfindings; i++) {
+        if (d->tiers[i] != DIAG_TIER_ROOT)
+            continue;
+        bool same = d->findings[i].nculprits == 1 && d->findings[i].culprits[0] == rank;
+        bool left = d->findings[i].type == REC_VERDICT_RANK_NOT_JOINED;
+        /* Kernels that do not end on a communicator that fails at once hang because of that;
+         * an error that comes after a long wait is what the wait led to. */
+        bool kernel = d->findings[i].type == REC_VERDICT_STUCK_IN_KERNEL && op->member &&
+                      d->findings[i].comm == op->member->comm &&
+                      onset_of_failure < d->onsets[i] + d->procs[op->proc].patience_ns;
+        *explained = *explained || (same && left) || kernel;
+        if (d->onsets[i] < onset)
+            onset = d->onsets[i];
+    }
+    return onset;
+}
+
+/* Did its rank go on on that communicator as if nothing had been? */
+static bool survived(const struct diag *d, const struct diag_op *op)
+{
+    const struct diag_proc *proc = &d->procs[op->proc];
+    for (uint32_t i = proc->first + proc->count; op->member && i-- > proc->first;) {
+        const struct diag_op *later = &d->ops[i];
+        if (later->op.enter_ns <= failure_ns(op))
+            break;
+        if (later->member == op->member && later->match != DIAG_NONE && later->done &&
+            d->matches[later->match].posted > 1)
+            return true;
+    }
+    return false;
+}
+
+/* The same error at the same call, or at the same moment: what came first is chance. */
+static bool alike(const struct diag_op *a, const struct diag_op *b)
+{
+    bool async = a->op.kind == REC_COMM_GET_ASYNC_ERROR;
+    if (!a->member || !b->member || a->member->comm != b->member->comm || a->op.kind != b->op.kind)
+        return false;
+    if (!async)
+        return a->op.seq == b->op.seq && a->op.result == b->op.result;
+    uint64_t x = failure_ns(a), y = failure_ns(b);
+    return a->op.count == b->op.count && (x > y ? x - y : y - x) < CHANCE_NS;
+}
+
+/* Names those who failed alike; nobody when those are all members of a communicator of several. */
+static void blame_alike(struct diag *d, struct rec_finding *f, const struct diag_op *op, bool root)
+{
+    for (uint32_t i = 0; i < d->nops; i++)
+        if (&d->ops[i] == op || (is_failure(&d->ops[i]) && alike(op, &d->ops[i])))
+            diag_blame(d, f, root ? DIAG_CULPRIT : DIAG_VICTIM, d->procs[d->ops[i].proc].p->rank);
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    diag_sort_ranks(f->victims, &f->nvictims);
+    struct diag_text t = {0};
+    size_t count = root ? f->nculprits : f->nvictims;
+    if (count > 1)
+        diag_say_ranks(&t, root ? f->culprits : f->victims, count);
+    else
+        diag_say_proc(&t, d->procs[op->proc].p);
+    say_failure(&t, op);
+    bool all = op->member && count > 1 && count == op->member->comm->nmembers;
+    if (all)
+        diag_printf(&t, ", as all who took part, so no rank is to blame");
+    diag_summary(d, f, &t);
+    if (!all || !root)
+        return;
+    for (size_t i = 0; i < f->nculprits; i++)
+        diag_blame(d, f, DIAG_VICTIM, f->culprits[i]);
+    f->nculprits = 0;
+}
+
+static void evidence_failures(struct diag *d, struct rec_finding *f, uint32_t first)
+{
+    uint32_t shown = 0;
+    for (uint32_t i = 0; i < d->nops && shown < 8; i++) {
+        const struct diag_op *other = &d->ops[i];
+        if (i == first || (!is_failure(other) && other->op.kind != REC_COMM_ABORT))
+            continue;
+        if (other->op.kind == REC_COMM_ABORT) {
+            diag_evidence_op(d, f, other, "then called");
+        } else {
+            struct diag_text t = {0};
+            diag_say_proc(&t, d->procs[other->proc].p);
+            say_failure(&t, other);
+            if (t.data)
+                diag_evidence(d, f, d->procs[other->proc].p, UINT64_MAX, failure_ns(other), "%s", t.data);
+            free(t.data);
+        }
+        shown++;
+    }
+}
+
+/*
+ * One finding for the first failure of the job that its rank did not survive; what failed later is
+ * listed under it. A failure that follows a cause is its consequence; one after which its rank left
+ * explains why.
+ */
+void diag_failures(struct diag *d)
+{
+    uint32_t first = DIAG_NONE;
+    bool all_well = true;
+    for (size_t i = 0; i < d->nprocs; i++)
+        all_well = all_well && d->procs[i].ended_well;
+    for (uint32_t i = 0; i < d->nops && !all_well; i++)
+        if (is_failure(&d->ops[i]) &&
+            (first == DIAG_NONE || failure_ns(&d->ops[i]) < failure_ns(&d->ops[first])) &&
+            !survived(d, &d->ops[i]))
+            first = i;
+    if (first == DIAG_NONE)
+        return;
+    const struct diag_op *op = &d->ops[first];
+    for (size_t i = 0; i < d->nfindings; i++)
+        if (d->findings[i].type == REC_VERDICT_COMM_FAILED)
+            return;
+    bool explained;
+    uint64_t cause = earlier_cause(d, op, &explained);
+    bool root = explained || cause == failure_ns(op);
+    struct rec_finding *f = diag_finding(d, REC_VERDICT_COMM_FAILED, REC_CONF_LIKELY,
+                                         root ? DIAG_TIER_ROOT : DIAG_TIER_CONSEQUENCE,
+                                         explained && cause ? cause - 1 : failure_ns(op));
+    if (!f)
+        return;
+    blame_alike(d, f, op, root);
+    f->comm = op->member ? op->member->comm : NULL;
+    f->op = op->op;
+    f->seq = op->op.kind == REC_COMM_GET_ASYNC_ERROR || !op->member ? UINT64_MAX : op->op.seq;
+    evidence_failures(d, f, first);
+}

@@ -16,6 +16,9 @@ typedef struct ncclSimInfo_v22200 ncclSimInfo_t;
 #if NCCL_VERSION_CODE < 22703
 typedef struct ncclWindow *ncclWindow_t;
 #endif
+/* nccl_device.h, which is for kernels, declares these. */
+typedef struct ncclDevComm ncclDevComm_t;
+typedef struct ncclDevCommRequirements ncclDevCommRequirements_t;
 #if NCCL_VERSION_CODE < 22902
 typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t;
 #endif

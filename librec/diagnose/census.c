@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "job/recall.h"
+
 #define NAMED_MAX 4 /* communicators that one note names */
 
 /* ---- rows ---- */
@@ -220,6 +222,30 @@ static bool note_differences(struct rec_census *census)
         ok = diag_census_note(census, &t);
     }
     return ok;
+}
+
+void diag_device_comms(struct diag *d, struct rec_census *census)
+{
+    int32_t *ranks = malloc((d->nprocs + 1) * sizeof *ranks);
+    size_t count = 0;
+    d->oom = d->oom || !ranks;
+    for (size_t i = 0; i < d->nprocs && !d->oom; i++) {
+        struct job_facts facts;
+        job_facts(d->procs[i].p, &facts);
+        if (facts.device_comms)
+            ranks[count++] = d->procs[i].p->rank;
+    }
+    struct diag_text t = {0};
+    if (count) {
+        diag_sort_ranks(ranks, &count);
+        diag_printf(&t, "kernels of ");
+        diag_say_ranks(&t, ranks, count);
+        diag_printf(
+            &t, " communicate by themselves (ncclDevCommCreate): that is not recorded, and where it hangs "
+                "their streams do not come to the next call");
+        d->oom = !diag_census_note(census, &t) || d->oom;
+    }
+    free(ranks);
 }
 
 bool diag_census_finish(struct rec_census *census)

@@ -352,6 +352,9 @@ bool diag_census_note(struct rec_census *census, struct diag_text *text);
 bool diag_census_finish(struct rec_census *census);
 void diag_census_free(struct rec_census *census); /* NULL is fine */
 
+/* Notes whose kernels communicate past the host. */
+void diag_device_comms(struct diag *d, struct rec_census *census);
+
 /* ---- clock.c ---- */
 uint32_t diag_host_of(struct diag *d, const struct rec_process *p);
 /* A creation that returned, as a sample. */

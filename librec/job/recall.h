@@ -53,6 +53,7 @@ struct job_work {
 
 struct job_facts {
     uint64_t graph_ns; /* last launch of a graph; 0 = none */
+    bool device_comms; /* it made some: kernels of it communicate by themselves */
     uint64_t gap_ns;   /* since then some of its recent calls have no record; 0 = none is missing */
     const struct job_work *work;
     size_t nwork;

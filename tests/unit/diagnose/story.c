@@ -517,6 +517,11 @@ static void do_line(const struct line *line)
         }
     } else if (strcmp(verb, "replay") == 0) {
         do_replay(line);
+    } else if (strcmp(verb, "devcomm") == 0) {
+        for (int i = 0; i < line->nranks; i++) {
+            struct call call = new_call(find_comm(line->stage, line->words[2], false), REC_DEV_COMM_CREATE);
+            issue(line->stage, line->ranks[i], &call);
+        }
     } else if (strcmp(verb, "async") == 0) {
         for (int i = 0; i < line->nranks; i++) {
             struct call call =

@@ -130,11 +130,24 @@ static void other_types(void **state)
                  "1", "*-1");
 }
 
+/* What kernels send by themselves is not seen: that is said, whatever the verdict. */
+static void device_communicators(void **state)
+{
+    (void)state;
+    struct story story;
+    story_tell(&story, 4, "* init w\n 1-2 devcomm w\n repeat 5 * ar w 9\n * exit 0");
+    const struct rec_census *census = story.verdict->census;
+    assert_int_equal(story.verdict->status, REC_STATUS_HEALTHY);
+    assert_int_equal(census->nnotes, 1);
+    assert_non_null(strstr(census->notes[0], "kernels of ranks 1-2 communicate by themselves"));
+    story_end(&story);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures),     cmocka_unit_test(same_members), cmocka_unit_test(orders),
-        cmocka_unit_test(host_clocks), cmocka_unit_test(other_types),
+        cmocka_unit_test(host_clocks), cmocka_unit_test(other_types),  cmocka_unit_test(device_communicators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

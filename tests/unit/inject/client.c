@@ -104,6 +104,8 @@ static int everything(int unused)
     ncclCommGetAsyncError(comm, &error);
     ncclCommWindowDeregister(comm, window);
     ncclCommDeregister(comm, handle);
+    ncclDevCommCreate(comm, NULL, NULL);
+    ncclDevCommDestroy(comm, NULL);
     ncclMemFree(memory);
     ncclCommRevoke(comm, 0);
     ncclCommFinalize(comm);

@@ -144,6 +144,8 @@ int dump_calls(const struct dump_options *options)
                                                           [DUMP_CSV] = &dump_csv,
                                                           [DUMP_PERFETTO] = &dump_perfetto};
     const struct dump_printer *printer = printers[options->mode];
+    if (options->by_site)
+        printer = options->mode == DUMP_JSON ? &dump_sites_json : &dump_sites;
     struct rec_job *job = dump_open(options);
     if (!job)
         return FR_EXIT_ERROR;
@@ -165,7 +167,7 @@ int dump_calls(const struct dump_options *options)
         status = print_process(options, printer, job, processes[i], &filter);
     }
     if (status == 0 && any && printer->finish)
-        printer->finish();
+        status = printer->finish();
     if (status == 0 && !any)
         status = fr_errorf(options->paths[0], "no trace of these ranks");
     rec_job_close(job);

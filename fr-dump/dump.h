@@ -26,6 +26,7 @@ struct dump_options {
     bool any_kind;
     const char *from, *to; /* as given; NULL = open end */
     bool all;              /* records other than calls, too */
+    bool by_site;          /* sums over the calls of each line of code */
     const char *outdir;    /* of the anonymous copies */
 };
 
@@ -37,17 +38,24 @@ struct dump_printer {
     void (*process)(const struct rec_job *job, const struct rec_process *process);
     void (*op)(const struct rec_process *process, const struct rec_op *op);
     void (*record)(const struct rec_process *process, const struct rec_event *event);
-    bool records; /* record is called without --all, too */
-    void (*finish)(void);
+    bool records;        /* record is called without --all, too */
+    int (*finish)(void); /* exit status; has reported its errors */
 };
 
-extern const struct dump_printer dump_text, dump_json, dump_csv, dump_perfetto;
+extern const struct dump_printer dump_text, dump_json, dump_csv, dump_perfetto, dump_sites, dump_sites_json;
 
 /* With --stack: text and JSON give the stack of every call. */
 extern bool dump_stacks;
 
 /* One call as a JSON object. */
 void dump_put_row(const struct row *row);
+
+/* A stack as lines of text; as a further member of a JSON object. */
+void dump_text_stack(const struct rec_callsite_def *site);
+void dump_json_stack(const struct rec_callsite_def *site);
+
+/* Three or four figures and a unit: "12.3us", "1.23ms", "45.6s". Returns buffer. */
+const char *dump_duration(uint64_t ns, char *buffer, size_t size);
 
 /* Each returns the exit status and has reported its errors. */
 int dump_calls(const struct dump_options *options);

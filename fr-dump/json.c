@@ -89,6 +89,12 @@ static void put_stack(const struct rec_callsite_def *site, bool *first)
     out_char(']');
 }
 
+void dump_json_stack(const struct rec_callsite_def *site)
+{
+    bool first = false;
+    put_stack(site, &first);
+}
+
 void dump_put_row(const struct row *row)
 {
     bool first = true;

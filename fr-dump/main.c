@@ -28,6 +28,7 @@ static const char help[] =
     "  -j, --job ID        of this job when there are several; \"latest\" is the last one\n"
     "  -a, --all           with --json: also the records that are no calls\n"
     "  -s, --stack         with each call the lines of code that led to it\n"
+    "  -S, --by-site       sums over the calls of each line of code, as a table or with --json\n"
     "\n"
     "Where from\n"
     "      --live-dir DIR  where live regions lie (FREC_LIVE_DIR, else /dev/shm)\n"
@@ -65,6 +66,7 @@ static const struct option long_options[] = {
     {"job", required_argument, NULL, 'j'},
     {"all", no_argument, NULL, 'a'},
     {"stack", no_argument, NULL, 's'},
+    {"by-site", no_argument, NULL, 'S'},
     {"live-dir", required_argument, NULL, OPT_LIVE_DIR},
     {"no-live", no_argument, NULL, OPT_NO_LIVE},
     {"help", no_argument, NULL, 'h'},
@@ -146,6 +148,9 @@ static int take_option(int c, char *const *argv, struct dump_options *options)
     case 's':
         dump_stacks = true;
         return 0;
+    case 'S':
+        options->by_site = true;
+        return 0;
     case OPT_LIVE_DIR:
         options->job.live_dir = optarg;
         return 0;
@@ -179,7 +184,7 @@ int main(int argc, char **argv)
     int c, status = 0;
     fr_init("fr-dump");
     opterr = 0;
-    while (status == 0 && (c = getopt_long(argc, argv, ":r:c:o:j:ash", long_options, NULL)) != -1) {
+    while (status == 0 && (c = getopt_long(argc, argv, ":r:c:o:j:asSh", long_options, NULL)) != -1) {
         if (c == 'h') {
             out_text(help);
             return out_finish(0);
@@ -191,6 +196,8 @@ int main(int argc, char **argv)
     options.paths = (const char *const *)&argv[optind];
     options.npaths = (size_t)(argc - optind);
     options.job.live_dir = fr_live_dir(options.job.live_dir);
+    if (status == 0 && options.by_site && options.mode != DUMP_TEXT && options.mode != DUMP_JSON)
+        status = fr_usage_error("--by-site is a table, or JSON with --json");
     if (status == 0 && options.npaths == 0)
         status = fr_usage_error("no file or directory given");
     if (status == 0)

@@ -253,7 +253,7 @@ static void perfetto_process(const struct rec_job *job, const struct rec_process
     put_findings(process);
 }
 
-static void perfetto_finish(void)
+static int perfetto_finish(void)
 {
     out_text(any_event ? "\n],\"displayTimeUnit\":\"ns\"}\n" : "{\"traceEvents\":[]}\n");
     if (flows.full)
@@ -262,6 +262,7 @@ static void perfetto_finish(void)
     flows_fini(&flows);
     rec_verdict_free(verdict);
     verdict = NULL;
+    return 0;
 }
 
 const struct dump_printer dump_perfetto = {.begin = perfetto_begin,

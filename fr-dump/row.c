@@ -84,6 +84,12 @@ static void fill_place(struct row *row, const struct rec_process *process, const
         set_number(row, ROW_NRANKS, member->def.nranks);
 }
 
+bool row_op_bytes(const struct rec_op *op, uint64_t *bytes)
+{
+    return (rec_kind_flags(op->kind) & REC_KF_DATA) && rec_dtype_size(op->dtype) &&
+           !__builtin_mul_overflow(op->count, rec_dtype_size(op->dtype), bytes);
+}
+
 /* The generic fields mean different things for calls that move no data (model.h). */
 static void fill_arguments(struct row *row, const struct rec_op *op, unsigned flags)
 {
@@ -92,8 +98,7 @@ static void fill_arguments(struct row *row, const struct rec_op *op, unsigned fl
     if (flags & REC_KF_DATA) {
         uint64_t bytes;
         set_number(row, ROW_COUNT, op->count);
-        if (rec_dtype_size(op->dtype) &&
-            !__builtin_mul_overflow(op->count, rec_dtype_size(op->dtype), &bytes))
+        if (row_op_bytes(op, &bytes))
             set_number(row, ROW_BYTES, bytes);
         set_text(row, ROW_DATATYPE, rec_dtype_name(op->dtype));
     }

@@ -78,6 +78,9 @@ struct rec_symbolizer *row_symbolizer(void);
 /* A call site in words; "" for NULL. The text lives until many other sites have been asked for. */
 const char *row_site(const struct rec_callsite_def *site);
 
+/* Bytes of a call's count elements; false for calls that move no data. */
+bool row_op_bytes(const struct rec_op *op, uint64_t *bytes);
+
 /* The op's name; buffer serves for kinds that have none here ("Op113"). */
 const char *row_op_name(unsigned kind, char *buffer, size_t size);
 

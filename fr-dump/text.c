@@ -27,8 +27,7 @@ static const char *clock_text(uint64_t ns)
     return text;
 }
 
-/* Three or four figures and a unit: "12.3us", "1.23ms", "45.6s". */
-static const char *duration_text(uint64_t ns, char *buffer, size_t size)
+const char *dump_duration(uint64_t ns, char *buffer, size_t size)
 {
     static const struct {
         uint64_t ns;
@@ -51,7 +50,7 @@ static const char *took_text(const struct rec_op *op, char *buffer, size_t size)
         return "open";
     if (op->exit_ns < op->enter_ns || op->exit_ns == 0)
         return "-";
-    return duration_text(op->exit_ns - op->enter_ns, buffer, size);
+    return dump_duration(op->exit_ns - op->enter_ns, buffer, size);
 }
 
 static const char *comm_text(const struct rec_process *process, uint32_t id, char *buffer, size_t size)
@@ -104,12 +103,9 @@ static const char *state_text(const struct rec_op *op)
     return rec_state_name((enum rec_state)op->state);
 }
 
-static void put_stack(const struct rec_process *process, const struct rec_op *op)
+void dump_text_stack(const struct rec_callsite_def *site)
 {
     char file[1024], function[512];
-    const struct rec_callsite_def *site = op->callsite ? rec_process_callsite(process, op->callsite) : NULL;
-    if (!site)
-        return;
     for (uint32_t i = 0; i < site->nframes && site->kind == REC_CALLSITE_NATIVE; i++) {
         rec_frame_text(site, &site->frames[i], row_symbolizer(), function, sizeof(function));
         out_format("    at %s\n", fr_clean(file, sizeof(file), function));
@@ -143,8 +139,10 @@ static void text_op(const struct rec_process *process, const struct rec_op *op)
     else if (op->flags & REC_OF_CAPTURED)
         out_text(" captured");
     out_char('\n');
-    if (dump_stacks)
-        put_stack(process, op);
+    const struct rec_callsite_def *site =
+        dump_stacks && op->callsite ? rec_process_callsite(process, op->callsite) : NULL;
+    if (site)
+        dump_text_stack(site);
 }
 
 static void put_fate(const struct rec_process *process)

@@ -171,6 +171,38 @@ def test_native_other_build():
         assert re.fullmatch(r"program\+0x[0-9a-f]+", call["site"]) and "module_is" not in call["stack"][0]
 
 
+def test_by_site():
+    """What --by-site says is the sum of what the calls say."""
+    with harness.Recording() as recording:
+        job = recording.run_python(2, "--steps", 12)
+        assert job.status == 0, job.stderr
+        calls, sums = recording.dump("--stack"), recording.dump("--by-site")
+        groups = {}
+        for call in calls:
+            groups.setdefault((call["op"], call.get("site")), []).append(call)
+        assert len(sums) == len(groups)
+        times = [(s.get("gpu_ns", 0), s["host_ns"]) for s in sums]
+        assert times == sorted(times, reverse=True)
+        for entry in sums:
+            group = groups[entry["op"], entry.get("site")]
+            took = [c["exit_ns"] - c["enter_ns"] for c in group]
+            gpu = [c["gpu_end_ns"] - c["gpu_start_ns"] for c in group if "gpu_end_ns" in c and "gpu_start_ns" in c]
+            assert entry["calls"] == len(group) and entry["open"] == 0
+            assert entry["processes"] == len({c["pid"] for c in group})
+            assert entry["bytes"] == sum(c.get("bytes", 0) for c in group)
+            assert (entry["host_ns"], entry["host_max_ns"]) == (sum(took), max(took))
+            assert (entry.get("gpu_calls", 0), entry.get("gpu_ns", 0)) == (len(gpu), sum(gpu))
+        backward, = [s for s in sums if s.get("site") == BACKWARD]
+        assert backward["calls"] == 2 * 12 * 4 and backward["op"] == "AllReduce"
+        only = recording.dump("--by-site", "--rank", 1, "--op", "AllGather", "--stack")
+        stacks = {json.dumps(c["stack"]) for c in calls if c["op"] == "AllGather"}
+        assert [json.dumps(s["stack"]) for s in only] == list(stacks) and only[0]["processes"] == 1
+        table = harness.tool(harness.FR_DUMP, "--by-site", recording.traces).stdout.splitlines()
+        assert len(table) == len(sums) + 1 and any(row.endswith(BACKWARD) for row in table)
+        wrong = harness.tool(harness.FR_DUMP, "--by-site", "--csv", recording.traces)
+        assert wrong.returncode == 2 and wrong.stderr.startswith("fr-dump: --by-site is a table")
+
+
 EMBEDDING = """
 #include <dlfcn.h>
 #include <stdio.h>

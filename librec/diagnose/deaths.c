@@ -16,7 +16,7 @@
 /* Did it wait, or stand still, before it died, as when a watchdog ends a job that hangs already? */
 static bool died_waiting(const struct diag_proc *proc)
 {
-    return proc->waits || diag_stood_still(proc);
+    return proc->waits || proc->followed || (diag_stood_still(proc) && !proc->awaited);
 }
 
 static bool exact(const struct diag_proc *proc)

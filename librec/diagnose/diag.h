@@ -160,6 +160,7 @@ struct diag_proc {
     bool waits;            /* has been blocked for longer than its patience */
     bool works;            /* … in data or creation, not only in a teardown */
     uint64_t wait_ns;      /* since when; 0 */
+    bool awaited;          /* died, and that is what others waited for */
     bool followed;         /* ended when others that had waited ended, or later: no cause */
 };
 
@@ -480,6 +481,11 @@ enum rec_code diag_diverge(struct diag *d);
  * tells how many ops were skipped or added.
  */
 enum diag_split diag_align(const uint64_t *m, size_t nm, const uint64_t *x, size_t nx, size_t *shift);
+
+/* ---- late.c ---- */
+
+/* Marks the calls that were made when others had given up waiting there; after the fates are known. */
+void diag_mark_late(struct diag *d);
 
 /* ---- fate.c ---- */
 

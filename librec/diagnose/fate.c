@@ -121,45 +121,6 @@ static void gather(const struct diag *d, struct crowd *crowd, uint32_t clock)
     qsort(crowd->ends, crowd->nends, sizeof *crowd->ends, by_time);
 }
 
-/*
- * Who comes to a call after another member, having waited there in vain, has ended, comes too late:
- * nobody is there any more.
- */
-static void mark_too_late(struct diag *d)
-{
-    struct deadline {
-        uint64_t seq, ns;
-    } *deadlines = malloc((d->ncomms + 1) * sizeof *deadlines);
-    d->oom = d->oom || !deadlines;
-    for (size_t c = 0; c < d->ncomms && !d->oom; c++)
-        deadlines[c] = (struct deadline){UINT64_MAX, UINT64_MAX};
-    for (size_t i = 0; i < d->nops && !d->oom; i++) {
-        const struct diag_op *op = &d->ops[i];
-        const struct diag_proc *proc = &d->procs[op->proc];
-        if (!op->member || op->late || !(rec_kind_flags(op->op.kind) & REC_KF_COLL) || proc->ended_well ||
-            proc->early_dead || proc->p->fate == REC_FATE_ALIVE ||
-            op->op.seq + 1 != diag_member_of(d, op->member)->next_seq ||
-            proc->dead_ns < op->op.enter_ns + proc->patience_ns)
-            continue;
-        struct deadline *deadline = &deadlines[op->member->comm->index];
-        if (proc->dead_ns < deadline->ns)
-            *deadline = (struct deadline){op->op.seq, proc->dead_ns};
-    }
-    for (size_t i = 0; i < d->nops && !d->oom; i++) {
-        struct diag_op *op = &d->ops[i];
-        if (!op->member || !(rec_kind_flags(op->op.kind) & REC_KF_COLL))
-            continue;
-        const struct deadline *deadline = &deadlines[op->member->comm->index];
-        if (op->op.seq < deadline->seq || op->op.enter_ns <= deadline->ns)
-            continue;
-        struct diag_member *member = diag_member_of(d, op->member);
-        op->late = true;
-        if (op->op.seq < member->next_seq)
-            member->next_seq = op->op.seq;
-    }
-    free(deadlines);
-}
-
 /* Judges the processes that follow one clock, among themselves and roughly among all. */
 static void judge_clock(struct diag *d, struct crowd *crowd, struct crowd *all, uint32_t clock)
 {
@@ -198,7 +159,7 @@ void diag_fates(struct diag *d)
             clocks = d->procs[i].clock >= clocks ? d->procs[i].clock + 1 : clocks;
         for (uint32_t clock = 0; clock < clocks; clock++)
             judge_clock(d, &crowd, &all, clock);
-        mark_too_late(d);
+        diag_mark_late(d);
     }
     free(crowd.lives);
     free(crowd.ends);

@@ -4,6 +4,7 @@
  */
 #include "diag.h"
 
+#include <signal.h>
 #include <stdlib.h>
 
 /* Ends that lie closer together may be one and the same: a launcher signals one process after another. */
@@ -17,33 +18,31 @@ static uint64_t aborted_ns(const struct diag *d, const struct diag_op *op)
     return abort ? diag_common(&d->procs[op->proc], teardown->enter_ns) : 0;
 }
 
-/* When the thread of op last did something before it aborted op's communicator. */
-static uint64_t quiet_before(const struct diag *d, const struct diag_op *op, uint64_t aborted)
-{
-    const struct diag_proc *proc = &d->procs[op->proc];
-    for (uint32_t i = proc->first + proc->count; i-- > proc->first;) {
-        const struct diag_op *other = &d->ops[i];
-        if (other->unit != DIAG_NONE && other->op.thread == op->op.thread && other->op.enter_ns <= aborted)
-            return other->op.enter_ns;
-    }
-    return op->op.enter_ns;
-}
-
 /*
- * For how long op kept its process waiting. An abort ends a wait, whatever the process did then; who
- * ended well without one has got what it waited for.
+ * For how long op kept its process waiting. An abort ends a wait, whatever the process did then, and so
+ * does the one for whom all waited, when it comes too late; who ended well without an abort has got what it
+ * waited for.
  */
 static uint64_t waited_ns(const struct diag *d, const struct diag_op *op)
 {
     const struct diag_proc *proc = &d->procs[op->proc];
-    uint64_t aborted = aborted_ns(d, op), until = proc->life_ns;
-    if (!aborted && proc->ended_well)
+    uint64_t until = aborted_ns(d, op), quiet = op->op.enter_ns;
+    if (!until && proc->ended_well)
         return 0;
-    uint64_t quiet = op->op.flags & REC_OF_OPEN ? op->op.enter_ns
-                     : aborted                  ? quiet_before(d, op, aborted)
-                                                : diag_thread_quiet(d, op);
-    if (aborted && aborted < until)
-        until = aborted;
+    for (uint32_t i = (uint32_t)(op - d->ops) + 1; i < proc->first + proc->count; i++) {
+        const struct diag_op *later = &d->ops[i];
+        if (later->unit == DIAG_NONE || later->op.thread != op->op.thread)
+            continue;
+        if (later->late && (!until || later->op.enter_ns < until))
+            until = later->op.enter_ns;
+        if (until && later->op.enter_ns >= until)
+            break;
+        quiet = later->op.enter_ns;
+    }
+    if (!until) {
+        until = proc->life_ns;
+        quiet = op->op.flags & REC_OF_OPEN ? op->op.enter_ns : diag_thread_quiet(d, op);
+    }
     return until > quiet ? until - quiet : 0;
 }
 
@@ -291,8 +290,11 @@ static void judge(struct diag *d, struct diag_wait *wait)
     }
     struct diag_partner *partners;
     size_t count = diag_partners(d, wait, &partners);
-    for (size_t i = 0; i < count && wait->never == DIAG_NEVER_NO; i++)
-        wait->never = never_joins(d, wait, &partners[i]);
+    for (size_t i = 0; i < count; i++) {
+        enum diag_never never = never_joins(d, wait, &partners[i]);
+        d->procs[partners[i].proc].awaited |= never == DIAG_NEVER_DEAD;
+        wait->never = wait->never == DIAG_NEVER_NO ? never : wait->never;
+    }
     free(partners);
 }
 
@@ -397,6 +399,17 @@ static void note_followers(struct diag *d)
         d->procs[i].followed = !d->procs[i].waits && d->procs[i].dead_ns + SAME_END_NS >= first;
 }
 
+/* An abort() that no wait explains is a fault of its own. */
+static void note_aborts(struct diag *d)
+{
+    for (size_t i = 0; i < d->nprocs; i++) {
+        struct diag_proc *proc = &d->procs[i];
+        if (proc->p->fate == REC_FATE_SIGNALED && proc->p->end.signal == SIGABRT && !proc->waits &&
+            !proc->followed)
+            proc->early_dead = true;
+    }
+}
+
 /* Did at least half of the job live on when this process was ended? */
 static bool ended_alone(const struct diag *d, const struct diag_proc *dead)
 {
@@ -425,9 +438,9 @@ void diag_find_waits(struct diag *d)
     struct diag_map ids = {0};
     for (uint32_t i = 0; i < d->nops && !d->oom; i++) {
         struct diag_op *op = &d->ops[i];
-        bool waits = op->unit != DIAG_NONE
-                         ? blocked(op) && (!d->procs[op->proc].ended_well || aborted_ns(d, op))
-                         : teardown_waits(d, i);
+        bool waits = op->unit != DIAG_NONE ? blocked(op) && op->match != DIAG_NONE &&
+                                                 (!d->procs[op->proc].ended_well || aborted_ns(d, op))
+                                           : teardown_waits(d, i);
         if (!waits || !op->member || d->procs[op->proc].cut)
             continue; /* on whom it waits is not known; nor how a trace that is cut off went on */
         add_waiter(d, &ids, i);
@@ -436,6 +449,7 @@ void diag_find_waits(struct diag *d)
     if (!d->oom) {
         note_waiters(d);
         note_followers(d);
+        note_aborts(d);
     }
     for (size_t i = 0; i < d->nwaits && !d->oom; i++)
         if (d->waits[i].stale)

@@ -245,12 +245,8 @@ int main(int argc, char **argv)
         case OPT_VERSION:
             fr_version();
             return fr_finish(0);
-        case ':':
-            return fr_usage_error("%s needs an argument", argv[optind - 1]);
         default:
-            if (optopt && optopt < 256)
-                return fr_usage_error("unknown option -%c", optopt);
-            return fr_usage_error("unknown option %s", argv[optind - 1]);
+            return fr_bad_option(c, argv);
         }
     }
     if (optind == argc)

@@ -1,6 +1,7 @@
 #include "fr-common.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -57,6 +58,16 @@ int fr_usage_error(const char *format, ...)
     print_error(NULL, text);
     fprintf(stderr, "Try '%s --help'.\n", tool_name);
     return FR_EXIT_ERROR;
+}
+
+int fr_bad_option(int c, char *const *argv)
+{
+    if (c == ':')
+        return fr_usage_error("%s needs an argument", argv[optind - 1]);
+    /* For a long option optopt is 0, or its number when it takes no argument. */
+    if (optopt && optopt < 256)
+        return fr_usage_error("unknown option -%c", optopt);
+    return fr_usage_error("unknown option %s", argv[optind - 1]);
 }
 
 int fr_version(void)

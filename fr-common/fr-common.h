@@ -39,6 +39,12 @@ bool fr_job_runs(const struct rec_job *job);
 /* "fr-dump: reason" and "Try 'fr-dump --help'." on stderr. Returns FR_EXIT_ERROR. */
 int fr_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/*
+ * Says what is wrong with the option at which getopt_long stopped: c is what it returned, its list of
+ * options begins with ':', and opterr is 0. Returns FR_EXIT_ERROR.
+ */
+int fr_bad_option(int c, char *const *argv);
+
 /* What --version prints: "fr-dump (flight-recorder) 0.1.0". Returns 0. */
 int fr_version(void);
 

@@ -157,13 +157,8 @@ static int take_option(int c, char *const *argv, struct dump_options *options)
     case OPT_NO_LIVE:
         options->job.no_live = true;
         return 0;
-    case ':':
-        return fr_usage_error("%s needs an argument", argv[optind - 1]);
     default:
-        /* For a long option optopt is 0. */
-        if (optopt && optopt < 256)
-            return fr_usage_error("unknown option -%c", optopt);
-        return fr_usage_error("unknown option %s", argv[optind - 1]);
+        return fr_bad_option(c, argv);
     }
 }
 

@@ -316,28 +316,34 @@ static void *p2p_api_begins(struct context *context, const struct plugin_descr *
     return descr->p2p_api.captured ? NULL : pack_api(HANDLE_API, launch, stream);
 }
 
-static void *task_begins(struct context *context, const struct plugin_descr *descr, bool is_coll)
+static struct told_op task_op(const struct plugin_descr *descr, bool is_coll)
+{
+    return is_coll ? told_op(descr->coll.func, descr->coll.count, descr->coll.datatype, descr->coll.root)
+                   : told_op(descr->p2p.func, descr->p2p.count, descr->p2p.datatype, descr->p2p.peer);
+}
+
+/* Handed over without a record of the call: messages, and in version 4 everything. */
+static void record_task(const struct context *context, const struct plugin_descr *descr, bool is_coll,
+                        uint64_t launch)
 {
     uint16_t comm = comm_of(context);
-    bool has_record = true;
-    uint64_t launch = 0;
-    struct told_op op =
-        is_coll ? told_op(descr->coll.func, descr->coll.count, descr->coll.datatype, descr->coll.root)
-                : told_op(descr->p2p.func, descr->p2p.count, descr->p2p.datatype, descr->p2p.peer);
-    if (context->version == 4 && context->has_wrappers) {
-        launch = record_has_wrapper(&self_thread) ? marks_told(&self_thread, comm) : 0;
-    } else if (context->version == 4) {
-        launch = launch_in(descr->parent);
-        has_record = op.kind == 0 || comm == REC_LIVE_NONE16;
-        if (!has_record)
-            record_handed_over(comm, &op, launch);
-    } else if (descr->parent) {
-        launch = launch_in(descr->parent);
-        has_record =
-            is_coll || stream_in(descr->parent) == REC_LIVE_NONE16 || op.kind == 0 || comm == REC_LIVE_NONE16;
-        if (!has_record)
-            record_p2p_handed_over(comm, &op, stream_in(descr->parent), launch);
-    }
+    struct told_op op = task_op(descr, is_coll);
+    if (comm == REC_LIVE_NONE16 || op.kind == 0)
+        return;
+    if (context->version == 4)
+        record_handed_over(comm, &op, launch);
+    else
+        record_p2p_handed_over(comm, &op, stream_in(descr->parent), launch);
+}
+
+static void *task_begins(struct context *context, const struct plugin_descr *descr, bool is_coll)
+{
+    uint64_t launch = descr->parent ? launch_in(descr->parent) : 0;
+    if (context->version == 4 && context->has_wrappers)
+        launch = record_has_wrapper(&self_thread) ? marks_told(&self_thread, comm_of(context)) : 0;
+    else if (descr->parent &&
+             (context->version == 4 || (!is_coll && stream_in(descr->parent) != REC_LIVE_NONE16)))
+        record_task(context, descr, is_coll, launch);
     uint64_t task = task_open(launch, is_coll ? descr->coll.nchannels : descr->p2p.nchannels,
                               (uint16_t)(context - contexts));
     return task ? pack(HANDLE_TASK, task) : NULL;

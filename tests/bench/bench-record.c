@@ -2,13 +2,14 @@
  * What recording costs. Runs itself with and without the recorder on a libnccl that does nothing
  * (stub-nccl.c) and prints the difference per call; then how fast the drain is.
  *
- *   bench-record RECORDER.so [SCRATCH_DIR]     the table
+ *   bench-record RECORDER.so TOLD.so [SCRATCH_DIR]     the table; TOLD.so is stub-told.c's libnccl
  *   bench-record --calls N                     N AllReduce calls, for callgrind
  *
  * Figures of one run vary by a few ns with the machine's mood: medians over many short batches.
  */
 #include <nccl.h>
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,9 +78,14 @@ static const struct {
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
+/* told_report of stub-told.c, where that is what runs; and what one kernel's reports take it. */
+static int (*report)(void);
+static double reports_ns;
+
 static void make_comm(void)
 {
     stub_cuda.log = false; /* the driver is loaded */
+    *(void **)&report = dlsym(RTLD_DEFAULT, "told_report");
     ncclUniqueId id;
     ncclGetUniqueId(&id);
     ncclCommInitRank(&comm, 8, id, 0);
@@ -87,16 +93,21 @@ static void make_comm(void)
 
 static double median_ns(void (*run)(void))
 {
-    static double samples[BATCHES];
+    static double samples[BATCHES], reports[BATCHES];
     for (int i = 0; i < BATCHES; i++) {
         uint64_t from = now_ns();
         for (int k = 0; k < BATCH; k++)
             run();
-        samples[i] = (double)(now_ns() - from) / BATCH;
+        uint64_t ran = now_ns();
+        samples[i] = (double)(ran - from) / BATCH;
+        int reported = report ? report() : 0;
+        reports[i] = reported ? (double)(now_ns() - ran) / reported : 0;
         /* Real jobs leave the drain time to keep up. */
         if (i % 64 == 63)
             nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
+    qsort(reports, BATCHES, sizeof(reports[0]), compare);
+    reports_ns = reports[BATCHES / 2];
     qsort(samples, BATCHES, sizeof(samples[0]), compare);
     return samples[BATCHES / 2];
 }
@@ -107,7 +118,10 @@ static void measure(void)
     for (size_t i = 0; i < CASES; i++) {
         for (int warm = 0; warm < 1000; warm++)
             cases[i].run();
-        printf("%.2f\n", median_ns(cases[i].run));
+        if (report)
+            report();
+        double ns = median_ns(cases[i].run);
+        printf("%.2f %.2f\n", ns, reports_ns);
     }
 }
 
@@ -140,7 +154,12 @@ static void bare(void)
 
 /* ---- running oneself with and without the recorder --------------------------------------------------- */
 
-static bool run_child(const char *preload, const char *gpu, const char *scratch, double figures[CASES])
+struct figures {
+    double ns[CASES], reports[CASES];
+};
+
+/* variables: name and value by turns, NULL at the end. */
+static bool run_child(const char *const *variables, const char *scratch, struct figures *figures)
 {
     int ends[2];
     if (pipe(ends) != 0)
@@ -150,10 +169,9 @@ static bool run_child(const char *preload, const char *gpu, const char *scratch,
         dup2(ends[1], 1);
         close(ends[0]);
         close(ends[1]);
-        if (preload)
-            setenv("LD_PRELOAD", preload, 1);
         setenv("FREC_DIR", scratch, 1);
-        setenv("FREC_GPU", gpu, 1);
+        for (size_t i = 0; variables[i]; i += 2)
+            setenv(variables[i], variables[i + 1], 1);
         execl("/proc/self/exe", "bench-record", "--measure", (char *)NULL);
         _exit(127);
     }
@@ -161,7 +179,7 @@ static bool run_child(const char *preload, const char *gpu, const char *scratch,
     FILE *in = fdopen(ends[0], "r");
     bool good = in != NULL && child > 0;
     for (size_t i = 0; good && i < CASES; i++)
-        good = fscanf(in, "%lf", &figures[i]) == 1;
+        good = fscanf(in, "%lf %lf", &figures->ns[i], &figures->reports[i]) == 2;
     if (in)
         fclose(in);
     int status = -1;
@@ -254,30 +272,46 @@ int main(int argc, char **argv)
     }
     if (argc == 3 && strcmp(argv[1], "--calls") == 0) {
         make_comm();
-        for (int i = atoi(argv[2]); i > 0; i--)
+        for (int i = atoi(argv[2]); i > 0; i--) {
             all_reduce();
+            if (report && i % BATCH == 0)
+                report();
+        }
         return 0;
     }
-    if (argc < 2 || argv[1][0] == '-') {
-        fprintf(stderr, "usage: bench-record RECORDER.so [SCRATCH_DIR]\n");
+    if (argc < 3 || argv[1][0] == '-') {
+        fprintf(stderr, "usage: bench-record RECORDER.so TOLD.so [SCRATCH_DIR]\n");
         return 2;
     }
-    char scratch[] = "/tmp/bench-record-XXXXXX";
-    const char *directory = argc > 2 ? argv[2] : mkdtemp(scratch);
-    double without[CASES], with[CASES], marks[CASES];
-    if (!directory || !run_child(NULL, "off", directory, without) ||
-        !run_child(argv[1], "off", directory, with) || !run_child(argv[1], "marks", directory, marks)) {
+    const char *recorder = argv[1], *told = argv[2];
+    char scratch[] = "/tmp/bench-record-XXXXXX", both[4096];
+    const char *directory = argc > 3 ? argv[3] : mkdtemp(scratch);
+    snprintf(both, sizeof(both), "%s:%s", recorder, told);
+    const char *const off[] = {"FREC_GPU", "off", NULL};
+    const char *const with_off[] = {"LD_PRELOAD", recorder, "FREC_GPU", "off", NULL};
+    const char *const with_marks[] = {"LD_PRELOAD", recorder, "FREC_GPU", "marks", NULL};
+    const char *const with_plugin[] = {"LD_PRELOAD",    both, "FREC_GPU", "plugin", "NCCL_PROFILER_PLUGIN",
+                                       "STATIC_PLUGIN", NULL};
+    const char *const by_plugin[] = {"LD_PRELOAD", told, "NCCL_PROFILER_PLUGIN", recorder, NULL};
+    struct figures without, with, marks, plugin, alone;
+    if (!directory || !run_child(off, directory, &without) || !run_child(with_off, directory, &with) ||
+        !run_child(with_marks, directory, &marks) || !run_child(with_plugin, directory, &plugin) ||
+        !run_child(by_plugin, directory, &alone)) {
         fprintf(stderr, "bench-record: a measurement failed\n");
         return 1;
     }
     /* The stub's driver takes no time: what marks cost beyond what CUDA itself takes for two writes. */
     printf("%-34s %9s %9s %9s %9s\n", "ns per call, median", "without", "with", "added", "and marks");
     for (size_t i = 0; i < CASES; i++)
-        printf("%-34s %9.1f %9.1f %9.1f %9.1f\n", cases[i].name, without[i], with[i], with[i] - without[i],
-               marks[i] - with[i]);
+        printf("%-34s %9.1f %9.1f %9.1f %9.1f\n", cases[i].name, without.ns[i], with.ns[i],
+               with.ns[i] - without.ns[i], marks.ns[i] - with.ns[i]);
+    printf("%-34s %29.1f %9.1f\n", "AllReduce, as NCCL's plugin", plugin.ns[0] - without.ns[0],
+           plugin.ns[0] - with.ns[0]);
+    printf("%-34s %29.1f\n", "  and of a call not intercepted", alone.ns[0] - without.ns[0]);
+    printf("%-34s %29.1f\n", "  NCCL's proxy thread, per kernel", plugin.reports[0]);
     printf("%-34s %29.1f\n", "two counter reads, 64 bytes stored", median_ns(bare));
     measure_drain(directory);
-    if (argc <= 2) {
+    if (argc <= 3) {
         char command[64];
         snprintf(command, sizeof(command), "rm -rf %s", scratch);
         return system(command) == 0 ? 0 : 1;

@@ -73,7 +73,9 @@ static void block(void)
 #define DO_GROUP_START(...)
 #define DO_GROUP_END(...)
 #define DO_REDOP_DESTROY(...)
+#ifndef DO_INIT
 #define DO_INIT(kind, out, nranks, id, rank, settings) *(out) = make(rank, nranks);
+#endif
 #define DO_INIT_ALL(out, ndev, devices)                                                                      \
     for (int i = 0; i < (ndev); i++)                                                                         \
         (out)[i] = make(i, ndev);

@@ -1,8 +1,5 @@
 """The recorder as NCCL's profiler plugin: what it adds to the wrappers, and what it sees without them."""
 
-import json
-import os
-import subprocess
 from collections import Counter
 
 import pytest
@@ -48,6 +45,7 @@ def wanted():
         return Counter(map(shape, data(recording)))
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("version", LIBRARIES)
 def test_with_wrappers(wanted, version):
     """A call that both see is recorded once, and the plugin tells when it ran."""
@@ -61,6 +59,7 @@ def test_with_wrappers(wanted, version):
         assert all(call["gpu_start_ns"] <= call["gpu_end_ns"] for call in calls)
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("version", STATIC)
 def test_linked_statically(wanted, version):
     """No function can be intercepted; the same calls are there, without their reduction operators."""
@@ -90,6 +89,7 @@ def test_times_are_exact(options):
         assert sum(ns < 15e6 for ns in took[1][1:]) >= 4, took
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("program", [harness.FR_SCRIPT, *STATIC.values()], ids=["wrappers", "static", "static-2.27"])
 def test_blocked_stream(program):
     """One rank's GPU never comes to the op, while the others are in its kernel: the hang of a job whose NCCL nobody
@@ -131,6 +131,7 @@ def test_faults_of_a_static_job(text, kind, culprit):
         assert status == 1 and (kind, culprit) in found, found
 
 
+@pytest.mark.sanitize
 def test_hanging_in_the_call():
     """The first collective waits on the host until all ranks have connected: the call is open while it does."""
     text = "init world\nexcept 1: group { send world 1 8 f32; allreduce world 8 f32 sum }\nrank 1: sleep 60000\nsync\n"

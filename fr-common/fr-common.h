@@ -38,7 +38,6 @@ int fr_choose_job(const char *path, const struct rec_job *job, const struct rec_
 bool fr_job_runs(const struct rec_job *job);
 /* "fr-dump: reason" and "Try 'fr-dump --help'." on stderr. Returns FR_EXIT_ERROR. */
 int fr_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 /*
  * Says what is wrong with the option at which getopt_long stopped: c is what it returned, its list of
  * options begins with ':', and opterr is 0. Returns FR_EXIT_ERROR.
@@ -72,6 +71,9 @@ char *fr_clean(char *buffer, size_t size, const char *text);
 
 /* Length of the valid UTF-8 sequence at text[0…], 0 when there is none. */
 size_t fr_utf8_length(const char *text, size_t bytes);
+
+/* "0-2,4-7" of ranks in any order, which are sorted on the way; cut to size. */
+void fr_fold_ranks(char *buffer, size_t size, int32_t *ranks, size_t count);
 
 /* Decimal number, whole string; false on anything else or beyond max. */
 bool fr_parse_u64(const char *text, uint64_t max, uint64_t *value);

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rec/verdict.h"
+
 /* RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. */
 size_t fr_utf8_length(const char *text, size_t bytes)
 {
@@ -119,4 +121,17 @@ void fr_ranges_free(struct fr_ranges *ranges)
     free(ranges->items);
     ranges->items = NULL;
     ranges->count = 0;
+}
+
+static int compare_ranks(const void *left, const void *right)
+{
+    int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
+    return (a > b) - (a < b);
+}
+
+void fr_fold_ranks(char *buffer, size_t size, int32_t *ranks, size_t count)
+{
+    if (count > 0)
+        qsort(ranks, count, sizeof *ranks, compare_ranks);
+    rec_fold_ranks(buffer, size, ranks, count);
 }

@@ -1,12 +1,28 @@
 /* The table of communicators; as a tree by lineage, with their members. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "fr-top/cells.h"
+#include "fr-common.h"
 
-enum { C_COMM, C_RANKS, C_FRONT, C_SPREAD, C_LAGGING, C_LAST, C_STUCK, C_ENDED, C_AGE, C_MADE, C_UID };
+enum {
+    C_COMM,
+    C_RANKS,
+    C_MEMBERS,
+    C_FRONT,
+    C_SPREAD,
+    C_LAGGING,
+    C_LAST,
+    C_STUCK,
+    C_ENDED,
+    C_AGE,
+    C_MADE,
+    C_UID
+};
 static const struct tui_column comm_columns[] = {
     [C_COMM] = {"COMM", "name, or the first half of its uid", .width = 12, .max_width = 40, .tree_width = 22},
     [C_RANKS] = {"RANKS", "members seen, of how many", .width = 9, .max_width = 12, .numeric = true},
+    [C_MEMBERS] = {"MEMBERS", "job ranks of those seen", .width = 10, .max_width = 30},
     [C_FRONT] = {"FRONT", "seq of the foremost member", .width = 8, .max_width = 12, .numeric = true},
     [C_SPREAD] = {"SPREAD", "calls between the foremost and the last", .width = 7, .numeric = true},
     [C_LAGGING] = {"BEHIND", "members behind the front", .width = 6, .numeric = true},
@@ -30,6 +46,18 @@ static uint32_t last_member(const struct top_snapshot *snapshot, const struct to
     return last;
 }
 
+/* Communicators of one name differ in who they are for. */
+static void put_members(struct tui_cell *cell, const struct top_snapshot *snapshot,
+                        const struct top_comm *comm)
+{
+    int32_t *ranks = malloc((comm->nmembers + 1u) * sizeof *ranks);
+    for (uint32_t m = 0; ranks != NULL && m < comm->nmembers; m++)
+        ranks[m] = snapshot->processes[snapshot->members[comm->members[m]].process].rank;
+    if (ranks != NULL)
+        fr_fold_ranks(cell->text, sizeof cell->text, ranks, comm->nmembers);
+    free(ranks);
+}
+
 static void communicator_cell(const struct top_snapshot *snapshot, const struct top_comm *comm,
                               unsigned column, struct tui_cell *cell)
 {
@@ -41,6 +69,9 @@ static void communicator_cell(const struct top_snapshot *snapshot, const struct 
     case C_RANKS:
         snprintf(cell->text, sizeof cell->text, "%u/%u", comm->nmembers, comm->nranks);
         cell->number = comm->nranks;
+        break;
+    case C_MEMBERS:
+        put_members(cell, snapshot, comm);
         break;
     case C_FRONT:
         top_put_seq(cell, comm->front);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "fr-analyze/tui/browser.h"
+#include "fr-common.h"
 
 static void put(struct tui_cell *cell, uint64_t value)
 {
@@ -22,6 +23,7 @@ enum {
     COL_NAME,
     COL_STATUS,
     COL_RANKS,
+    COL_MEMBERS,
     COL_OPS,
     COL_SPREAD,
     COL_BEHIND,
@@ -41,15 +43,17 @@ static const struct tui_column columns[COLUMNS] = {
     [COL_STATUS] = {.name = "STATUS", .help = "first finding about it, or how even it is", .width = 19},
     [COL_RANKS] =
         {.name = "RANKS", .help = "members seen, of how many", .width = 9, .max_width = 12, .numeric = true},
+    [COL_MEMBERS] = {.name = "MEMBERS", .help = "job ranks of those seen", .width = 10, .max_width = 30},
     [COL_OPS] = {.name = "OPS",
                  .help = "calls that the foremost member entered",
-                 .width = 9,
+                 .width = 7,
                  .numeric = true},
     [COL_SPREAD] = {.name = "SPREAD",
                     .help = "calls between the first and the last member",
                     .width = 7,
                     .numeric = true},
-    [COL_BEHIND] = {.name = "BEHIND", .help = "members behind the foremost", .width = 6, .numeric = true},
+    [COL_BEHIND] =
+        {.name = "BEHIND", .help = "members behind the foremost", .width = 6, .numeric = true, .yields = 1},
     [COL_P2P] =
         {.name = "SEND/RECV", .help = "messages of all members", .width = 9, .numeric = true, .yields = 2},
     [COL_LOST] = {.name = "LOST", .help = "calls without a record", .width = 6, .numeric = true, .yields = 1},
@@ -103,6 +107,17 @@ static void put_status(struct tui_cell *cell, const struct browse_data *data,
     snprintf(cell->text, sizeof cell->text, "%s", text);
 }
 
+/* Communicators of one name differ in who they are for. */
+static void put_members(struct tui_cell *cell, const struct rec_communicator *c)
+{
+    int32_t *ranks = malloc((c->nmembers + 1u) * sizeof *ranks);
+    for (uint32_t m = 0; ranks != NULL && m < c->nmembers; m++)
+        ranks[m] = c->members[m]->process->rank;
+    if (ranks != NULL)
+        fr_fold_ranks(cell->text, sizeof cell->text, ranks, c->nmembers);
+    free(ranks);
+}
+
 static void cell_of(void *context, size_t row, unsigned column, struct tui_cell *cell)
 {
     const struct browser *b = context;
@@ -122,6 +137,9 @@ static void cell_of(void *context, size_t row, unsigned column, struct tui_cell 
         snprintf(cell->text, sizeof cell->text, "%u/%u", c->nmembers, c->nranks);
         cell->number = c->nranks;
         cell->style = c->nmembers < c->nranks ? TUI_WARN : TUI_NORMAL;
+        break;
+    case COL_MEMBERS:
+        put_members(cell, c);
         break;
     case COL_OPS:
         put(cell, f->front);

@@ -156,6 +156,7 @@ def check_screen(terminal, name):
 
 
 # Per job: keys, and the name of the screen that they lead to.
+HEALTHY = ("healthy", "wide")
 TOURS = {
     "healthy": [([], "verdict"), (["2"], "comms"), (["Down", "Down", "Enter"], "members"), (["Enter"], "op"),
                 (["Enter"], "call"), (["Esc", "Esc", "Esc", "3"], "ranks"), (["Enter"], "ranks-open"),
@@ -166,6 +167,10 @@ TOURS = {
     "deadlock": [([], "verdict"), (["/", "v", "i", "c", "t", "i", "m", "Esc", "Down", "Enter"], "message"),
                  (["Enter"], "call"), (["4"], "time")],
     "order": [([], "verdict"), (["2"], "comms"), (["3"], "ranks"), (["F7"], "diff")],
+    "wide": [([], "verdict"), (["2"], "comms"), (["3"], "ranks"), (["Enter"], "ranks-open"), (["4"], "time"),
+             (["m"], "time-seq")],
+    "wide-sleep": [([], "verdict"), (["2"], "comms"), (["3"], "ranks"), (["F9"], "finding"), (["d"], "diff"),
+                   (["Esc", "F8"], "time"), (["s"], "time-stuck"), (["1", "End", "PgUp"], "evidence")],
 }
 
 
@@ -178,7 +183,7 @@ def test_screens(job, columns, rows):
             terminal.keys(*keys)
             check_screen(terminal, f"{job}-{name}-{columns}x{rows}")
         terminal.keys("Esc", "F10")
-        assert terminal.wait() == (0 if job == "healthy" else 1)
+        assert terminal.wait() == (0 if job in HEALTHY else 1)
 
 
 @pytest.mark.sanitize
@@ -190,7 +195,7 @@ def test_every_view_of_every_job():
                 terminal.until(READY, seconds=60)
                 terminal.keys(*keys)
             terminal.keys("Esc", "q")
-            assert terminal.wait(60) == (0 if job == "healthy" else 1)
+            assert terminal.wait(60) == (0 if job in HEALTHY else 1)
 
 
 def test_differences_need_no_colour():

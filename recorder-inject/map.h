@@ -32,9 +32,12 @@ static inline uint64_t map_mask(const struct map *map)
     return (UINT64_C(1) << map->bits) - 1;
 }
 
+/* MAP_NONE: not there, as keys that are no handles (0 and 1) never are. */
 static inline uint32_t map_find(const struct map *map, uint64_t key)
 {
     uint64_t at = map_place(map, key), mask = map_mask(map);
+    if (key <= 1)
+        return MAP_NONE;
     for (uint64_t probes = 0; probes <= mask; probes++, at = (at + 1) & mask) {
         uint64_t have = atomic_load_explicit(&map->entries[at].key, memory_order_acquire);
         if (have == key)
@@ -45,11 +48,11 @@ static inline uint32_t map_find(const struct map *map, uint64_t key)
     return MAP_NONE;
 }
 
-/* The key is not in the map, and greater than 1. A full map stays as it is. */
+/* The key is not in the map. A full map stays as it is. */
 static inline void map_add(const struct map *map, uint64_t key, uint32_t value)
 {
     uint64_t at = map_place(map, key), mask = map_mask(map);
-    for (uint64_t probes = 0; probes <= mask; probes++, at = (at + 1) & mask) {
+    for (uint64_t probes = 0; key > 1 && probes <= mask; probes++, at = (at + 1) & mask) {
         if (atomic_load_explicit(&map->entries[at].key, memory_order_relaxed) > 1)
             continue;
         atomic_store_explicit(&map->entries[at].value, value, memory_order_relaxed);
@@ -61,7 +64,7 @@ static inline void map_add(const struct map *map, uint64_t key, uint32_t value)
 static inline void map_remove(const struct map *map, uint64_t key)
 {
     uint64_t at = map_place(map, key), mask = map_mask(map);
-    for (uint64_t probes = 0; probes <= mask; probes++, at = (at + 1) & mask) {
+    for (uint64_t probes = 0; key > 1 && probes <= mask; probes++, at = (at + 1) & mask) {
         uint64_t have = atomic_load_explicit(&map->entries[at].key, memory_order_relaxed);
         if (have == 0)
             return;

@@ -17,7 +17,9 @@ struct again {
     struct work_result shown, next;
     struct work *work; /* NULL = nothing is being loaded */
     uint64_t began_ns, earliest_ns;
-    uint64_t signature, changed_ns;
+    struct probe probe;
+    struct probe_look last;
+    uint64_t changed_ns;
 };
 
 static uint64_t now_ns(void)
@@ -44,11 +46,12 @@ static bool wanted(struct again *again)
     uint64_t now = now_ns();
     if (now < again->earliest_ns || !fr_job_runs(again->shown.job))
         return false;
-    uint64_t signature =
-        probe_signature(again->order->dirs, again->order->ndirs, &again->order->job, again->shown.job);
-    if (signature != again->signature)
+    struct probe_look look;
+    probe_look(&again->probe, again->order->dirs, again->order->ndirs, &again->order->job, again->shown.job,
+               &look);
+    if (look.calls != again->last.calls || look.quiet != again->last.quiet)
         again->changed_ns = now;
-    again->signature = signature;
+    again->last = look;
     again->earliest_ns = now + PAUSE_NS; /* also the probe costs something */
     uint64_t stall = again->order->analyze.stall_sec ? again->order->analyze.stall_sec : STALL_SEC;
     return now - again->changed_ns < stall * NS_PER_S + AGE_NS;
@@ -97,6 +100,7 @@ int again_free(struct again *again)
         work_end(again->work, false, &again->next);
     work_result_fini(&again->next);
     work_result_fini(&again->shown);
+    probe_fini(&again->probe);
     free(again);
     return status;
 }

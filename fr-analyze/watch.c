@@ -21,6 +21,7 @@
 #define SILENT_NS       (60 * NS_PER_S) /* files that stay as they are: on other hosts nobody lives any more */
 #define REST_FACTOR     3               /* so much longer than an analysis is the pause behind it */
 #define MARGIN_NS       (NS_PER_S / 10) /* a moment is surely over */
+#define AGED_NS         (5 * NS_PER_S)  /* beyond the stall time: heartbeats come every 2 s */
 
 /* What makes two verdicts the same. */
 struct subject {
@@ -39,11 +40,13 @@ struct watch {
     char job_id[320];
     int status; /* of the last verdict */
 
-    uint64_t signature;
-    uint64_t changed_ns;  /* monotonic: when the signature became what it is */
-    uint64_t analyzed_ns; /* monotonic: when the last analysis was over */
-    uint64_t rest_ns;     /* no other one before this long, unless it is due */
-    uint64_t due_ns;      /* wall clock: analyze then even when nothing changes; 0 = never */
+    struct probe probe;
+    struct probe_look last, judged; /* of the last look, and the one that led to an analysis */
+    uint64_t changed_ns;            /* monotonic: when a look was last another than the one before */
+    uint64_t called_ns;             /* monotonic: when calls were last seen to begin or return */
+    uint64_t analyzed_ns;           /* monotonic: when the last analysis was over */
+    uint64_t rest_ns;               /* no other one before this long, unless it is due */
+    uint64_t due_ns;                /* wall clock: analyze then even when nothing changes; 0 = never */
 
     struct subject incident, candidate;
     unsigned bad_looks; /* in a row */
@@ -330,22 +333,35 @@ static int analyze(struct watch *watch, bool *fresh)
     return 0;
 }
 
+/*
+ * A verdict comes of age while nobody calls: for a stall time after the last call, heartbeats
+ * are reason enough to look at files again.
+ */
+static bool has_news(struct watch *watch, const struct probe_look *look, uint64_t now)
+{
+    uint64_t age_ns =
+        (watch->options->analyze.stall_sec ? watch->options->analyze.stall_sec : 30) * NS_PER_S + AGED_NS;
+    return look->calls != watch->judged.calls || look->quiet != watch->judged.quiet ||
+           (look->beats != watch->judged.beats && now - watch->called_ns < age_ns);
+}
+
 static bool analysis_wanted(struct watch *watch)
 {
-    uint64_t signature =
-        probe_signature(watch->options->dirs, watch->options->ndirs, &watch->options->job, watch->job);
+    struct probe_look look;
+    probe_look(&watch->probe, watch->options->dirs, watch->options->ndirs, &watch->options->job, watch->job,
+               &look);
     uint64_t now = clock_now(CLOCK_MONOTONIC);
-    bool due = watch->due_ns && clock_now(CLOCK_REALTIME) >= watch->due_ns;
-    bool changed = signature != watch->signature || !watch->changed_ns;
-    bool silent = now - watch->changed_ns > SILENT_NS && watch->analyzed_ns - watch->changed_ns <= SILENT_NS;
-    bool wanted =
-        due || watch->bad_looks > 0 || watch->all_ended || (changed ? now >= watch->rest_ns : silent);
-    if (!wanted)
-        return false;
-    if (changed) {
-        watch->signature = signature;
+    bool due = watch->due_ns && clock_now(CLOCK_REALTIME) >= watch->due_ns, first = !watch->changed_ns;
+    if (first || look.calls != watch->last.calls)
+        watch->called_ns = now;
+    if (watch->called_ns == now || look.beats != watch->last.beats)
         watch->changed_ns = now;
-    }
+    watch->last = look;
+    bool silent = now - watch->changed_ns > SILENT_NS && watch->analyzed_ns - watch->changed_ns <= SILENT_NS;
+    bool news = first || has_news(watch, &look, now);
+    if (!due && watch->bad_looks == 0 && !watch->all_ended && !(news ? now >= watch->rest_ns : silent))
+        return false;
+    watch->judged = look;
     return true;
 }
 
@@ -430,6 +446,7 @@ int watch_run(const struct watch_options *options)
     else if (stopped && !watch.job)
         fr_errorf(options->dirs[0], "no trace appeared");
     hook_fini(&watch.hook);
+    probe_fini(&watch.probe);
     end_incident(&watch);
     rec_verdict_free(watch.verdict);
     rec_job_close(watch.job);

@@ -59,6 +59,19 @@ enum rec_code rec_reader_segments(struct rec_reader *reader, const struct rec_se
 enum rec_code rec_reader_seek(struct rec_reader *reader, size_t segment,
                               struct rec_error *err) REC_WARN_UNUSED;
 
+/*
+ * What was appended to a trace since somebody last looked, from the headers of its pieces alone,
+ * which costs a fraction of reading it. *offset is 0 at first and moves behind the last whole piece;
+ * what is still being written or damaged is looked at again the next time. A file that became
+ * shorter or cannot be read has news of calls: whoever reads it will see. fd stays as it is.
+ */
+enum rec_news {
+    REC_NEWS_NONE,
+    REC_NEWS_ALIVE, /* heartbeats: the process lives, and nothing else */
+    REC_NEWS_CALLS, /* anything else */
+};
+enum rec_news rec_trace_news(int fd, uint64_t *offset);
+
 struct rec_reader_stats {
     uint64_t file_bytes;
     uint64_t ops;

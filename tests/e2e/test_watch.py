@@ -259,3 +259,25 @@ def test_documented():
     for word in ("--watch", "--interval", "--on-fault", "FREC_CULPRIT_RANKS", "FREC_CULPRIT_HOSTS", "FREC_VERDICT",
                  "FREC_STATUS"):
         assert word in page, word
+
+
+def read_bytes(process):
+    """What a process has read from files so far."""
+    lines = Path(f"/proc/{process.pid}/io").read_text().splitlines()
+    return int(lines[0].removeprefix("rchar: "))
+
+
+def test_heartbeats_are_not_read_again():
+    """Files of other hosts grow by heartbeats while their job stands still: that needs no new analysis."""
+    with harness.Recording() as recording, Watch(recording, "--no-live") as watch:
+        with Launch(recording, 4, [*SIMPLE, "--steps", 100000, "--fault", "skip:rank=1,at=100"]):
+            watch.wait_for_line(1)
+            time.sleep(STALL + 7)
+            traces = list(recording.traces.glob("*.frec"))
+            size, before = sum(path.stat().st_size for path in traces), read_bytes(watch.process)
+            time.sleep(6)
+            assert sum(path.stat().st_size for path in traces) > size, "no heartbeats"
+            assert read_bytes(watch.process) - before < size
+            assert watch.events == ["fault"]
+        assert watch.finish(90) == 1
+        assert watch.events == ["fault", "ended"]

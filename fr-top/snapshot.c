@@ -167,6 +167,8 @@ static bool copy_processes(struct top_snapshot *snapshot, struct top_probe *cons
         struct top_process *process = &snapshot->processes[snapshot->nprocesses++];
         *process = probes[i]->process;
         process->first_member = snapshot->nmembers;
+        process->job_index =
+            i == 0 ? 0 : process[-1].job_index + (strcmp(process[-1].job, process->job) != 0);
         process->nmembers = (uint32_t)probes[i]->nmembers;
         for (size_t m = 0; m < probes[i]->nmembers; m++) {
             struct top_member *member = &snapshot->members[snapshot->nmembers++];

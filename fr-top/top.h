@@ -100,6 +100,7 @@ struct top_process {
     struct top_op open[TOP_MAX_OPEN];
     uint64_t lag;                    /* largest of its members */
     uint32_t first_member, nmembers; /* in the snapshot */
+    uint32_t job_index;              /* there: from 0, in the order of their names */
 };
 
 /* This host's boot id; "" when unknown. */

@@ -67,16 +67,9 @@ static const struct tui_column rank_columns[] = {
 };
 
 /* Jobs one after the other, ranks in each; a process without a rank sorts last. */
-static double rank_order(const struct top_snapshot *snapshot, const struct top_process *process)
+static double rank_order(const struct top_process *process)
 {
-    uint32_t job = 0;
-    if (process->rank < 0)
-        return NAN;
-    if (snapshot->njobs > 1) {
-        for (const struct top_process *p = snapshot->processes; p < process; p++)
-            job += strcmp(p[0].job, p[1].job) != 0;
-    }
-    return job * 4294967296.0 + process->rank;
+    return process->rank < 0 ? (double)NAN : process->job_index * 4294967296.0 + process->rank;
 }
 
 static void process_cell(const struct top_snapshot *snapshot, const struct top_process *process,
@@ -88,7 +81,7 @@ static void process_cell(const struct top_snapshot *snapshot, const struct top_p
     switch (column) {
     case R_RANK:
         top_text_rank(cell->text, sizeof cell->text, process);
-        cell->number = rank_order(snapshot, process);
+        cell->number = rank_order(process);
         cell->style = top_role_style(top_role_of(snapshot->verdict, process));
         break;
     case R_HOST:

@@ -15,9 +15,11 @@
 #define TRACE_SCAN_NS UINT64_C(2000000000) /* directories of traces may be far away: not at every refresh */
 #define MAX_DIRS      16                   /* directories that live regions name */
 
+/* A list, and a table to find them by path: directories may hold a trace of 100,000 ranks. */
 struct probes {
     struct top_probe **items;
     size_t count, room;
+    uint32_t *slots; /* index + 1; 0 = free. A power of two of them, at least twice as many as room */
 };
 
 struct top_watch {
@@ -82,17 +84,42 @@ void top_watch_close(struct top_watch *watch)
         free_probe(watch->traces.items[i], top_trace_close);
     free(watch->regions.items);
     free(watch->traces.items);
+    free(watch->regions.slots);
+    free(watch->traces.slots);
     top_snapshot_clear(&watch->snapshot);
     free(watch);
 }
 
+static uint64_t path_hash(const char *path)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (; *path != '\0'; path++)
+        hash = (hash ^ (unsigned char)*path) * UINT64_C(0x100000001b3);
+    return rec_mix64(hash);
+}
+
+/* Where this path stands in the table, or would. */
+static size_t slot_of(const struct probes *probes, const char *path)
+{
+    size_t mask = probes->room * 2 - 1, slot = (size_t)path_hash(path) & mask;
+    while (probes->slots[slot] != 0 && strcmp(probes->items[probes->slots[slot] - 1]->path, path) != 0)
+        slot = (slot + 1) & mask;
+    return slot;
+}
+
 static struct top_probe *find_probe(const struct probes *probes, const char *path)
 {
-    for (size_t i = 0; i < probes->count; i++) {
-        if (strcmp(probes->items[i]->path, path) == 0)
-            return probes->items[i];
-    }
-    return NULL;
+    uint32_t found = probes->room > 0 ? probes->slots[slot_of(probes, path)] : 0;
+    return found != 0 ? probes->items[found - 1] : NULL;
+}
+
+/* After the list has changed otherwise than at its end. */
+static void rebuild_slots(struct probes *probes)
+{
+    if (probes->room > 0)
+        memset(probes->slots, 0, probes->room * 2 * sizeof *probes->slots);
+    for (size_t i = 0; i < probes->count; i++)
+        probes->slots[slot_of(probes, probes->items[i]->path)] = (uint32_t)i + 1;
 }
 
 /* NULL without memory. */
@@ -109,12 +136,18 @@ static bool keep_probe(struct probes *probes, struct top_probe *probe)
     if (probes->count == probes->room) {
         size_t room = probes->room > 0 ? probes->room * 2 : 64;
         struct top_probe **items = realloc(probes->items, room * sizeof *items);
-        if (items == NULL)
+        if (items != NULL)
+            probes->items = items;
+        uint32_t *slots = items != NULL ? calloc(room * 2, sizeof *slots) : NULL;
+        if (slots == NULL)
             return false;
-        probes->items = items;
+        free(probes->slots);
+        probes->slots = slots;
         probes->room = room;
+        rebuild_slots(probes);
     }
     probes->items[probes->count++] = probe;
+    probes->slots[slot_of(probes, probe->path)] = (uint32_t)probes->count;
     return true;
 }
 
@@ -240,6 +273,7 @@ static void read_regions(struct top_watch *watch, uint64_t now_ns)
             free_probe(regions->items[i], top_region_close);
     }
     regions->count = kept;
+    rebuild_slots(regions);
 }
 
 /* ---- trace files ---- */
@@ -380,6 +414,7 @@ enum rec_code top_watch_refresh(struct top_watch *watch, struct top_snapshot **s
     top_snapshot_clear(&watch->snapshot);
     ok = ok && top_snapshot_build(&watch->snapshot, shown.items, shown.count, &watch->options, now_ns);
     free(shown.items);
+    free(shown.slots);
     if (!ok)
         return rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
     if (watch->warning[0] != '\0')

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.skipif(not has_browser(), reason="built without ncurses
 class Terminal:
     """The browser in a terminal of its own."""
 
-    def __init__(self, directory, *options, columns=80, rows=24, live=False, **env):
+    def __init__(self, directory, *options, columns=80, rows=24, live=False, program=None, **env):
         self.screen = pyte.Screen(columns, rows)
         self.stream = pyte.ByteStream(self.screen)
         environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
@@ -59,8 +59,9 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            options = map(str, [*([] if live else ["--no-live"]), *options, directory])
-            os.execve(harness.FR_ANALYZE, ["fr-analyze", "--tui", *options], environment)
+            if program is None:
+                program = [harness.FR_ANALYZE, "--tui", *([] if live else ["--no-live"]), *options, directory]
+            os.execvpe(program[0], [str(word) for word in program], environment)
         self.before = termios.tcgetattr(self.fd)
 
     def __enter__(self):
@@ -442,6 +443,60 @@ def test_terminal_is_put_back(number):
         os.kill(terminal.pid, number)
         assert terminal.wait() == (0 if number == signal.SIGINT else -number)
         assert termios.tcgetattr(terminal.fd) == terminal.before
+
+
+# What the widgets owe to any program: the browser, and fr-top on traces that are over.
+PROGRAMS = {"fr-analyze": [harness.FR_ANALYZE, "--tui", "--no-live", SCREENS / "sleep"],
+            "fr-top": [harness.BUILD / "fr-top/fr-top", "--live-dir", "/nonexistent", SCREENS / "sleep"]}
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_any_keys_and_sizes(program):
+    chance = random.Random(11)
+    allowed = bytes(set(range(256)) - set(b"qb\x03\x1a\x1c\x13\x11"))
+    with Terminal(None, program=program) as terminal:
+        terminal.until(READY, seconds=60)
+        for _ in range(30):
+            terminal.send(bytes(chance.choices(allowed, k=30)))
+            terminal.resize(chance.randint(1, 200), chance.randint(1, 70))
+            while terminal.read(0.01):
+                pass
+            assert terminal.alive()
+        terminal.resize(80, 24)
+        terminal.keys("Esc", "Esc", "Esc", "Esc")
+        terminal.until(READY, seconds=60)
+        terminal.keys("F10", "F10", "q")
+        assert terminal.wait(60) in (0, 1)
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_suspended_and_continued(program):
+    shell = f"{' '.join(map(str, program))}; echo SUSPENDED; sleep 0.5; fg; true"
+    with Terminal(None, program=["sh", "-mc", shell]) as terminal:
+        terminal.until(READY, seconds=60)
+        terminal.send(b"\x1a")
+        terminal.until("^SUSPENDED")
+        # Drawn anew: nothing is left of what the shell wrote.
+        terminal.until(lambda text: "SUSPENDED" not in text and re.search(READY, text, re.M), seconds=60)
+        terminal.keys("q")
+        assert terminal.wait(60) == 0
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_terminal_goes_away(program):
+    with Terminal(None, program=program) as terminal:
+        terminal.until(READY, seconds=60)
+        os.close(terminal.fd)
+        terminal.fd = os.open("/dev/null", os.O_RDONLY)
+        end = time.monotonic() + 60
+        while not (ended := os.waitpid(terminal.pid, os.WNOHANG))[0]:
+            assert time.monotonic() < end, "does not end"
+            time.sleep(0.05)
+        terminal.status = os.waitstatus_to_exitcode(ended[1])
+        assert terminal.status == -signal.SIGHUP
 
 
 def test_without_a_terminal():

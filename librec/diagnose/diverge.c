@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Windows of one communicator that are read again, and of all of them. */
+#define WINDOWS_MAX 8
+#define READS_MAX   64
+
 /* user redops: equal definitions have equal hashes inside the signature */
 static unsigned fields_of(const struct diag_op *a, const struct diag_op *b)
 {
@@ -275,6 +279,8 @@ static bool lost_records(const struct rec_communicator *comm)
 
 static enum rec_confidence confidence_of(const struct divergence *v)
 {
+    if (v->tie && v->thin)
+        return REC_CONF_POSSIBLE;
     if (v->tie || v->thin || v->usual_count * 2 <= v->known || lost_records(v->lanes->comm))
         return REC_CONF_LIKELY;
     bool only_dtype = v->split == DIAG_SPLIT_FIELD && (v->fields & FIELD_DTYPE) && v->equal_bytes;
@@ -332,6 +338,9 @@ static void report(struct diag *d, struct divergence *v)
     diag_evidence_op(d, f, &v->usual->first, "called");
     if (v->by_history)
         diag_evidence_departure(d, f, &v->departure);
+    if (v->by_siblings)
+        diag_evidence(d, f, NULL, v->lanes->seq, 0,
+                      "on communicators with the same calls up to there, all called what the latter did");
     if (v->lanes->from_checkpoint)
         diag_evidence(d, f, NULL, v->lanes->seq, 0,
                       "all earlier ops of this communicator have equal checkpoints");
@@ -365,13 +374,14 @@ static bool examine(struct diag *d, struct lanes *lanes, uint64_t *past)
 
 /* ---- finding the place ---- */
 
-static uint64_t first_bad_window(const struct rec_communicator *comm)
+/* The first window from one on whose hashes differ; UINT64_MAX = none. */
+static uint64_t bad_window(const struct rec_communicator *comm, uint64_t from)
 {
     uint64_t most = 0;
     for (uint32_t i = 0; i < comm->nmembers; i++)
         if (comm->members[i]->nwindows > most)
             most = comm->members[i]->nwindows;
-    for (uint64_t w = 0; w < most; w++) {
+    for (uint64_t w = from; w < most; w++) {
         const struct rec_checkpoint_word *first = NULL;
         for (uint32_t i = 0; i < comm->nmembers; i++) {
             const struct rec_member *m = comm->members[i];
@@ -417,29 +427,46 @@ static struct place *differing_places(struct diag *d, size_t *count)
     return places;
 }
 
+/*
+ * Windows before the loaded ops, from the first one that differs to the seq at which these take over.
+ * What differs there may be harmless, or its records lost: then the next one is looked at.
+ */
+static enum rec_code examine_windows(struct diag *d, struct rec_communicator *comm, uint64_t until,
+                                     uint32_t *reads, uint64_t *past, bool *found)
+{
+    enum rec_code code = REC_OK;
+    uint64_t window = bad_window(comm, 0);
+    for (uint32_t i = 0; i < WINDOWS_MAX && *reads && window != UINT64_MAX &&
+                         until / REC_CHECKPOINT_OPS > window && code == REC_OK && !d->oom && !*found;
+         i++) {
+        struct lanes lanes;
+        (*reads)--;
+        code = lanes_from_checkpoint(d, comm, window, &lanes);
+        *found = code == REC_OK && !d->oom && lanes.count && examine(d, &lanes, past);
+        lanes_free(&lanes);
+        window = bad_window(comm, window + 1);
+    }
+    return code;
+}
+
 enum rec_code diag_diverge(struct diag *d)
 {
     size_t count;
     struct place *places = differing_places(d, &count);
     enum rec_code code = REC_OK;
     size_t next = 0;
+    uint32_t reads = READS_MAX;
     for (uint32_t c = 0; c < d->ncomms && !d->oom && code == REC_OK; c++) {
         while (next < count && places[next].comm < c)
             next++;
         if (!diag_has(d, d->comms[c]))
             continue;
-        uint64_t window = first_bad_window(d->comms[c]);
-        bool tail = next < count && places[next].comm == c;
-        struct lanes lanes;
+        bool tail = next < count && places[next].comm == c, found = false;
         uint64_t past = 0;
-        bool found = false;
-        if (window != UINT64_MAX && (!tail || places[next].seq / REC_CHECKPOINT_OPS > window)) {
-            code = lanes_from_checkpoint(d, d->comms[c], window, &lanes);
-            found = code == REC_OK && !d->oom && lanes.count && examine(d, &lanes, &past);
-            lanes_free(&lanes);
-        }
+        code = examine_windows(d, d->comms[c], tail ? places[next].seq : UINT64_MAX, &reads, &past, &found);
         /* Harmless ones are passed over. */
-        for (size_t i = next; !found && i < count && places[i].comm == c && !d->oom; i++) {
+        for (size_t i = next; code == REC_OK && !found && i < count && places[i].comm == c && !d->oom; i++) {
+            struct lanes lanes;
             if (places[i].seq < past)
                 continue;
             if (lanes_from_tail(d, d->comms[c], places[i].seq, &lanes))

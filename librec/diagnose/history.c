@@ -159,6 +159,15 @@ static bool learn(struct diag *d, struct history *h, struct recent *recent, uint
     return true;
 }
 
+static bool done_again(const struct diag *d, uint32_t index)
+{
+    const struct diag_proc *p = &d->procs[d->ops[index].proc];
+    for (uint32_t i = index + 1; i < p->first + p->count; i++)
+        if (d->ops[i].member == d->ops[index].member && token_of(&d->ops[i]) == token_of(&d->ops[index]))
+            return true;
+    return false;
+}
+
 static bool concerns(const struct diag_op *op, const struct rec_communicator *comm)
 {
     return op->member && op->member->comm == comm;
@@ -185,8 +194,8 @@ void diag_habit(struct diag *d, uint32_t proc, const struct rec_communicator *co
         habit->kept = told.usual && i == upto;
         if (habit->left || told.usual || i + RECENT < p->first + p->count)
             continue;
-        /* Something new altogether begins another phase of the program: no departure. */
-        if (told.fresh && !same_call(op, expected))
+        /* Something new altogether, or that it did again, begins another phase of the program. */
+        if (told.fresh && (!same_call(op, expected) || done_again(d, i)))
             continue;
         habit->left = concerns(op, comm) || concerns(expected, comm);
         habit->departure = (struct diag_departure){i, told.expected, told.seen};

@@ -172,6 +172,10 @@ static void say_instead(struct diag *d, struct diag_text *t, uint32_t only, cons
         diag_printf(t, " waits in ");
         diag_say_op(t, &instead->op);
         diag_say_place(t, d->procs[instead->proc].p, &instead->op);
+        if (instead->member) {
+            diag_printf(t, " of ");
+            diag_say_comm(t, instead->member->comm);
+        }
         diag_printf(t, " instead");
     } else {
         diag_printf(t, only == DIAG_NONE ? " wait elsewhere instead" : " waits elsewhere instead");
@@ -333,14 +337,33 @@ static const char *knot_words(bool order, bool graphs, bool some, const struct c
                  : "wait for each other in a circle";
 }
 
+/*
+ * Is all of one of its processes known, and all members of its communicators? Else an early call left out
+ * by somebody may be the reason, which no record shows.
+ */
+static bool well_known(const struct diag *d, uint32_t component)
+{
+    bool whole = false;
+    for (uint32_t p = 0; p < d->nprocs; p++)
+        whole = whole || (classify_inside(d, p, component) && d->procs[p].whole);
+    for (size_t i = 0; i < d->nwaits; i++) {
+        uint32_t match = d->waits[i].match;
+        if (classify_inside(d, (uint32_t)(d->nprocs + i), component) && match != DIAG_NONE &&
+            (d->matches[match].unseen || d->matches[match].unknown))
+            return false;
+    }
+    return whole;
+}
+
 static void tell_knot(struct classify *c, const struct knot *k, const struct classify_suspects *s)
 {
     struct diag *d = c->d;
     bool order = !k->others && !k->messages && k->several_comms;
     bool graphs = d->ops[k->first->op].op.kind == REC_GRAPH_LAUNCH;
     bool some = choose(c, k, order, s);
+    enum rec_confidence sure = some || well_known(d, k->component) ? REC_CONF_LIKELY : REC_CONF_POSSIBLE;
     struct rec_finding *f = diag_finding(d, order ? REC_VERDICT_ORDER_INVERSION : REC_VERDICT_DEADLOCK_CYCLE,
-                                         REC_CONF_LIKELY, DIAG_TIER_ROOT, k->since);
+                                         sure, DIAG_TIER_ROOT, k->since);
     uint32_t *nodes = malloc((d->nprocs + 1) * sizeof *nodes);
     if (!f || !nodes) {
         d->oom = true;

@@ -222,6 +222,21 @@ static bool find_aborts(struct diag *d)
     return any;
 }
 
+/* By a member whose clock can be compared. */
+static bool after_abort(const struct diag *d, const struct diag_op *op)
+{
+    const struct rec_communicator *comm = op->member->comm;
+    for (uint32_t i = 0; i < comm->nmembers; i++) {
+        const struct rec_op *teardown = &comm->members[i]->teardown;
+        const struct diag_proc *proc = &d->procs[diag_index(d, comm->members[i]->process)];
+        if ((teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE) &&
+            proc->clock == d->procs[op->proc].clock &&
+            op->op.enter_ns > diag_common(proc, teardown->enter_ns) + ABORT_SLACK)
+            return true;
+    }
+    return false;
+}
+
 /* After the first abort of a communicator its ops mean nothing any more. */
 static void mark_late(struct diag *d)
 {
@@ -230,7 +245,7 @@ static void mark_late(struct diag *d)
         if (!op->member || (rec_kind_flags(op->op.kind) & REC_KF_TEARDOWN))
             continue;
         uint64_t aborted = d->abort_ns[op->member->comm->index];
-        op->late = aborted != UINT64_MAX && op->op.enter_ns > aborted + ABORT_SLACK;
+        op->late = aborted != UINT64_MAX && op->op.enter_ns > aborted + ABORT_SLACK && after_abort(d, op);
     }
 }
 

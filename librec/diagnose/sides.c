@@ -4,6 +4,9 @@
 #define USUAL_MIN 4
 /* Members of a side whose past is looked at. */
 #define LOOK_MAX 8
+/* Communicators that did the same for so long are siblings; so many processes of them decide. */
+#define SIBLING_OPS  3
+#define SIBLINGS_MIN 2
 
 /* ---- the past of those who differ ---- */
 
@@ -41,15 +44,15 @@ static bool side_did(struct diag *d, const struct divergence *v, uint32_t class_
     return looked > 0;
 }
 
-/* How often did the rank of a lane issue such an op on this communicator before? */
-static uint32_t seen_before(const struct diag *d, const struct lane *lane, uint64_t sig)
+/* How often did the rank of a lane issue such an op on this communicator, before this place or after it? */
+static uint32_t seen(const struct diag *d, const struct lane *lane, uint64_t sig, bool before)
 {
     const struct diag_proc *proc = &d->procs[lane->first.proc];
-    uint32_t seen = 0;
+    uint32_t count = 0;
     for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
-        seen += d->ops[i].member == lane->first.member && d->ops[i].sig == sig &&
-                d->ops[i].op.seq < lane->first.op.seq;
-    return seen;
+        count += d->ops[i].member == lane->first.member && d->ops[i].sig == sig &&
+                 (before ? d->ops[i].op.seq < lane->first.op.seq : d->ops[i].op.seq > lane->first.op.seq);
+    return count;
 }
 
 /* What follows agrees as it stands; had one side left an op out, it would agree shifted. */
@@ -62,13 +65,76 @@ static bool in_step(const struct diag *d, const struct divergence *v)
            diag_member_of(d, m->first.member)->next_seq == diag_member_of(d, x->first.member)->next_seq;
 }
 
-/* The same call with an argument that it never used before, where both always used the other one. */
+/* The same call with an argument that it used only this once, where both always used the other one. */
 static bool new_argument(const struct diag *d, const struct lane *usual, const struct lane *unusual)
 {
+    uint64_t sig = usual->sigs[0], other = unusual->sigs[0];
     return rec_kind_canonical(usual->first.op.kind) == rec_kind_canonical(unusual->first.op.kind) &&
-           seen_before(d, usual, usual->sigs[0]) >= USUAL_MIN &&
-           seen_before(d, unusual, usual->sigs[0]) >= USUAL_MIN &&
-           seen_before(d, unusual, unusual->sigs[0]) == 0;
+           seen(d, usual, sig, true) >= USUAL_MIN && seen(d, unusual, sig, true) >= USUAL_MIN &&
+           !seen(d, unusual, other, true) && !seen(d, unusual, other, false);
+}
+
+/* ---- others in the same place ---- */
+
+static bool share_process(const struct rec_communicator *a, const struct rec_communicator *b)
+{
+    for (uint32_t i = 0; i < a->nmembers; i++)
+        for (uint32_t j = 0; j < b->nmembers; j++)
+            if (a->members[i]->process == b->members[j]->process)
+                return true;
+    return false;
+}
+
+/* The signature that all of a communicator issued at a seq; 0 = none, or several. */
+static uint64_t common_sig(const struct diag *d, const struct rec_communicator *comm, uint64_t seq,
+                           uint32_t *count)
+{
+    uint32_t match = diag_match_find(d, comm, seq, -1, -1);
+    uint64_t sig = 0;
+    *count = 0;
+    for (uint32_t i = match == DIAG_NONE ? DIAG_NONE : d->matches[match].first_op; i != DIAG_NONE;
+         i = d->ops[i].match_next, (*count)++) {
+        if (sig && d->ops[i].sig != sig)
+            return 0;
+        sig = d->ops[i].sig;
+    }
+    return sig;
+}
+
+/* Made for the same purpose: as large, of other processes, and with the same calls up to here. */
+static bool is_sibling(const struct diag *d, const struct rec_communicator *comm,
+                       const struct rec_communicator *other, uint64_t seq)
+{
+    if (other == comm || other->nranks != comm->nranks || other->parent != comm->parent ||
+        !diag_has(d, other) || seq < SIBLING_OPS || share_process(comm, other))
+        return false;
+    for (uint64_t back = 1; back <= SIBLING_OPS; back++) {
+        uint32_t count;
+        uint64_t sig = common_sig(d, comm, seq - back, &count);
+        if (!sig || sig != common_sig(d, other, seq - back, &count))
+            return false;
+    }
+    return true;
+}
+
+/*
+ * Jobs do the same on many communicators. What several processes, and all who took part, issued at this
+ * place of its siblings is right here, too. The side that agrees with them; 0 = they do not tell.
+ */
+static uint32_t sibling_class(const struct diag *d, const struct divergence *v)
+{
+    uint32_t usual = 0, unusual = 0;
+    for (size_t c = 0; c < d->ncomms; c++) {
+        uint32_t count;
+        if (!is_sibling(d, v->lanes->comm, d->comms[c], v->lanes->seq))
+            continue;
+        uint64_t sig = common_sig(d, d->comms[c], v->lanes->seq, &count);
+        usual += sig == v->usual->sigs[0] ? count : 0;
+        unusual += sig == v->unusual->sigs[0] ? count : 0;
+    }
+    return usual >= SIBLINGS_MIN && !unusual   ? v->usual->class_id
+           : unusual >= SIBLINGS_MIN && !usual ? v->unusual->class_id
+                                               : 0;
 }
 
 static void swap_sides(struct divergence *v)
@@ -79,17 +145,24 @@ static void swap_sides(struct divergence *v)
     v->usual_class = v->usual->class_id;
 }
 
-/* One against one: who left its own loop, while the other kept to its own, is wrong. */
+/* One against one: who does other than its siblings, or left its own loop while the other kept to its own. */
 static void break_tie(struct diag *d, struct divergence *v)
 {
-    uint32_t other = v->unusual->class_id;
+    uint32_t other = v->unusual->class_id, siblings = sibling_class(d, v);
+    if (siblings) {
+        if (siblings == other)
+            swap_sides(v);
+        v->tie = false;
+        v->by_siblings = true;
+        return;
+    }
     bool by_argument = in_step(d, v) && new_argument(d, v->usual, v->unusual);
     if (!by_argument && in_step(d, v) && new_argument(d, v->unusual, v->usual)) {
         swap_sides(v);
         by_argument = true;
     }
     if (by_argument) {
-        v->tie = v->thin = false;
+        v->tie = false;
         return;
     }
     if (side_did(d, v, v->usual_class, false, NULL) && side_did(d, v, other, true, &v->departure)) {
@@ -98,8 +171,15 @@ static void break_tie(struct diag *d, struct divergence *v)
         swap_sides(v);
         v->by_history = true;
     }
-    if (v->by_history)
-        v->tie = v->thin = false;
+    v->tie = !v->by_history;
+}
+
+/* Where the past speaks against the larger side, and members are unknown, it is as good as a tie. */
+static void check_majority(struct diag *d, struct divergence *v)
+{
+    struct divergence other = *v;
+    break_tie(d, &other);
+    v->tie = other.usual_class != v->usual_class;
 }
 
 /* ---- groups ---- */
@@ -161,7 +241,8 @@ void diag_sides(struct diag *d, struct divergence *v)
             (!v->unusual || items[i].nops > v->unusual->nops))
             v->unusual = &items[i];
     v->tie = second == v->usual_count;
-    v->thin = second + hidden_members(d, v) >= v->usual_count;
-    if (v->unusual && v->thin && classes == 2 && !v->lanes->from_checkpoint)
-        break_tie(d, v);
+    size_t hidden = hidden_members(d, v);
+    v->thin = hidden && second + hidden >= v->usual_count;
+    if (v->unusual && (v->tie || v->thin) && classes == 2 && !v->lanes->from_checkpoint)
+        v->tie ? break_tie(d, v) : check_majority(d, v);
 }

@@ -15,9 +15,10 @@ struct divergence {
     const struct lane *usual, *unusual; /* the most common op, and the first that differs */
     uint32_t usual_class;
     size_t usual_count, known;
-    bool tie;        /* both sides are equal, and nothing else decides */
-    bool thin;       /* they may be: members whose op nobody knows could stand on either side */
-    bool by_history; /* a tie that the culprits' own past decided */
+    bool tie;         /* both sides are equal, and nothing else decides */
+    bool thin;        /* members whose op nobody knows could make the smaller side the larger one */
+    bool by_siblings; /* a tie that other communicators with the same calls decided */
+    bool by_history;  /* a tie that the culprits' own past decided */
     struct diag_departure departure;
     enum diag_split split;
     size_t shift;

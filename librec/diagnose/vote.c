@@ -166,13 +166,14 @@ static void decide_tie(struct classify *c, const struct diag_wait *wait, const u
         free(partners);
         return;
     }
-    int history = by_history(d, wait, sides, &departure);
+    int side = (tally[sides.came] > tally[sides.gone]) - (tally[sides.came] < tally[sides.gone]);
+    int history = side ? 0 : by_history(d, wait, sides, &departure);
     if (history > 0)
         classify_one_too_many(c, wait, sides.came, sides.gone, &departure);
-    else if (history < 0 || tally[sides.gone] > tally[sides.came])
-        classify_partners(c, wait, partners, count, CLASSIFY_DECIDED);
-    else if (tally[sides.came] > tally[sides.gone])
+    else if (side > 0)
         classify_few(c, wait, sides.ngone);
+    else if (side < 0 || history < 0)
+        classify_partners(c, wait, partners, count, CLASSIFY_DECIDED);
     else
         classify_partners(c, wait, partners, count,
                           classify_pair_wait(d, wait) ? CLASSIFY_PAIR : CLASSIFY_EVEN);

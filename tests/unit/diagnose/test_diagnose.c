@@ -307,6 +307,10 @@ static void lost_evidence(void **state)
          "* init w\n repeat 100 * ar w 100\n *-1 ar w 100\n 1 ar w 100 f32 max\n repeat 20000 * ar w 100\n * "
          "exit 0",
          "signature_mismatch", "1", "0,2"},
+        {"an old divergence behind a harmless one in an earlier window", 3,
+         "* init w\n repeat 100 * ar w 100\n *-1 ag w 64 bf16\n 1 ag w 64 f16\n repeat 1500 * ar w 100\n"
+         "*-1 ar w 100\n 1 ar w 100 f32 max\n repeat 20000 * ar w 100\n * exit 0",
+         "signature_mismatch", "1", "0,2"},
     };
     CHECK(table);
 }

@@ -179,8 +179,23 @@ static uint64_t find_busy_streams(struct region *region)
     return pending;
 }
 
+/* Is the thread still between this group's start and its end? */
+static bool group_open(const struct region *region, uint32_t thread_id, uint32_t group)
+{
+    for (uint32_t t = 0; t < region->live.header->thread_count; t++) {
+        const struct rec_live_thread *thread = &region->live.threads[t];
+        if (atomic_load_explicit(&thread->id, memory_order_acquire) == thread_id)
+            return atomic_load_explicit(&thread->group, memory_order_relaxed) == group;
+    }
+    return false;
+}
+
 static void set_state(const struct region *region, struct rec_op *op)
 {
+    /* Calls inside a group are launched by its end. */
+    if (op->state == REC_STATE_IN_CALL && op->exit_ns != 0 && op->result == REC_RESULT_SUCCESS &&
+        op->group != 0 && !group_open(region, op->thread, op->group))
+        op->state = REC_STATE_ENQUEUED;
     struct rec_gpu gpu;
     rec_live_gpu(&region->live, op->stream, &gpu);
     rec_op_gpu(op, &gpu);

@@ -126,6 +126,20 @@ static void saw(uint64_t *newest, uint64_t ns)
         *newest = ns;
 }
 
+/* Calls inside a group are launched by its end. */
+static void launch_group(struct top_probe *probe, struct tail *tail, const struct rec_op *end)
+{
+    for (uint64_t i = tail->nrecent; i > 0 && i + RECENT > tail->nrecent; i--) {
+        struct rec_op *op = &tail->recent[(i - 1) % RECENT];
+        if (op->thread == end->thread && op->group == end->group && op->state == REC_STATE_IN_CALL &&
+            end->result == REC_RESULT_SUCCESS)
+            op->state = REC_STATE_ENQUEUED;
+    }
+    struct rec_op *last = &probe->process.now.op;
+    if (last->thread == end->thread && last->group == end->group && last->state == REC_STATE_IN_CALL)
+        last->state = REC_STATE_ENQUEUED;
+}
+
 static void take_op(struct top_probe *probe, const struct trace *trace, const struct rec_op *op,
                     struct tail *tail)
 {
@@ -137,6 +151,8 @@ static void take_op(struct top_probe *probe, const struct trace *trace, const st
         tail->bytes += op->count * rec_dtype_size(op->dtype);
         top_kind_add(tail->kinds, op, at != TOP_NONE ? probe->members[at].nranks : 0);
     }
+    if (op->kind == REC_GROUP_END && op->group != 0)
+        launch_group(probe, tail, op);
     if (op->launch != 0 && !(op->flags & REC_OF_CAPTURED))
         tail->recent[tail->nrecent++ % RECENT] = *op;
     if (op->comm != REC_ID_NONE && top_tells_progress(op->kind) && op->exit_ns >= process->now.since_ns) {

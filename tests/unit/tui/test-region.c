@@ -285,6 +285,22 @@ static void test_gpu(void **state)
     assert_int_equal(process->pending, 0);
     assert_int_equal(process->now.op.seq, 3);
     assert_string_equal(top_text_where(&process->now.op), "done");
+
+    /* A call inside a group is with the host until the group ends. */
+    enter(region, 0);
+    leave(region);
+    struct rec_slot slot;
+    rec_live_slot_load(&region->live.slots[4], &slot);
+    slot.group = 7;
+    put_slot(region, 4, &slot);
+    set_launch(region, 4, 5);
+    mark->launched = 5;
+    region->live.threads[0].group = 7;
+    assert_string_equal(top_text_where(&refresh(place)->processes[0].now.op), "host");
+    region->live.threads[0].group = 0;
+    assert_string_equal(top_text_where(&refresh(place)->processes[0].now.op), "queue");
+    mark->start = 5;
+    assert_string_equal(top_text_where(&refresh(place)->processes[0].now.op), "gpu");
     enter(region, 0);
     assert_string_equal(top_text_where(&refresh(place)->processes[0].now.op), "host");
     drop_region(region);

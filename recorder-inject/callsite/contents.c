@@ -51,6 +51,31 @@ static void *take(size_t bytes)
 
 /* ---- finding ---- */
 
+typedef uint64_t chunk __attribute__((vector_size(16), aligned(1), may_alias));
+
+static inline chunk load(const char *at)
+{
+    return *(const chunk *)(const void *)at;
+}
+
+static inline chunk load_aligned(const char *at)
+{
+    return *(const chunk *)__builtin_assume_aligned(at, 16);
+}
+
+bool contents_differ_long(const char *data, const struct contents_piece *piece)
+{
+    const char *copy = piece->copy;
+    if (piece->bytes < 16)
+        return ((load_word(data, 0) ^ load_word(copy, 0)) |
+                (load_word(data + piece->bytes - 8, 0) ^ load_word(copy + piece->bytes - 8, 0))) != 0;
+    const size_t end = piece->bytes - 16u;
+    chunk differ = load(data + end) ^ load(copy + end);
+    for (size_t i = 0; i < end; i += 16)
+        differ |= load(data + i) ^ load_aligned(copy + i);
+    return (differ[0] | differ[1]) != 0;
+}
+
 static uint32_t str_data(const struct py_layout *layout, uint32_t state)
 {
     return (state & CONTENTS_ASCII) != 0 ? layout->ascii_data : layout->compact_data;

@@ -24,7 +24,7 @@
 
 /* Bytes of an object that must be equal: those from its offset at on, to those of the copy. */
 struct contents_piece {
-    uint64_t last, last_mask; /* the last 8 bytes; of a shorter piece some are masked out */
+    uint64_t last, last_mask; /* up to 8 bytes: 8 that end with the piece, and which of them belong to it */
     const char *copy;         /* 16-byte aligned */
     uint32_t bytes, at;
 };
@@ -93,33 +93,15 @@ CONTENTS_INLINE uint64_t contents_hash(const char *object)
     return __atomic_load_n((const uint64_t *)(const void *)(object + PY_HASH), __ATOMIC_RELAXED);
 }
 
-typedef uint64_t contents_chunk __attribute__((vector_size(16), aligned(1), may_alias));
-
-CONTENTS_INLINE contents_chunk contents_load(const void *at)
-{
-    return *(const contents_chunk *)at;
-}
-
-CONTENTS_INLINE contents_chunk contents_aligned(const void *at)
-{
-    return *(const contents_chunk *)__builtin_assume_aligned(at, 16);
-}
+/* As contents_differ, for more than 8 bytes. */
+bool contents_differ_long(const char *data, const struct contents_piece *piece);
 
 /* Do the data of an object and the copy differ? They begin at least 8 bytes within an object. */
 CONTENTS_INLINE bool contents_differ(const char *data, const struct contents_piece *piece)
 {
-    const char *copy = piece->copy;
-    size_t bytes = piece->bytes;
-    uint64_t last = (load_word(data + bytes - 8, 0) ^ piece->last) & piece->last_mask;
-    if (bytes <= 8)
-        return last != 0;
-    if (bytes < 16)
-        return (last | (load_word(data, 0) ^ load_word(copy, 0))) != 0;
-    const size_t end = bytes - 16;
-    contents_chunk differ = contents_load(data + end) ^ contents_load(copy + end);
-    for (size_t i = 0; i < end; i += 16)
-        differ |= contents_load(data + i) ^ contents_aligned(copy + i);
-    return (differ[0] | differ[1]) != 0;
+    if (piece->bytes > 8)
+        return contents_differ_long(data, piece);
+    return ((load_word(data + piece->bytes - 8, 0) ^ piece->last) & piece->last_mask) != 0;
 }
 
 /*

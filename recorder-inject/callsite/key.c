@@ -110,6 +110,27 @@ INLINE void forget_void_contents(void)
     own.generation = generation;
 }
 
+/* From the frame on that is not the one remembered for its step. */
+INLINE bool walk_rest(const struct py_layout *layout, struct walk *walk, const char *frame, unsigned at,
+                      unsigned steps)
+{
+    struct step beyond = {.contents = &contents_none};
+    for (; frame != NULL && walk->left > 0 && at < steps; at++) {
+        struct step *step = at < REMEMBERED ? &own.steps[at] : &beyond;
+        if (!add(layout, walk, frame, &step->contents))
+            return false;
+        step->frame = frame = load_pointer(frame, layout->frame_previous);
+    }
+    return true;
+}
+
+/* One for all layouts: inlined it would take the registers of what comes before it. */
+static __attribute__((noinline)) bool walk_contents(const struct py_layout *layout, struct walk *walk,
+                                                    const char *frame, unsigned at, unsigned steps)
+{
+    return walk_rest(layout, walk, frame, at, steps);
+}
+
 /*
  * At most twice max steps where frames of C code are among them, which do not count. Inlined for each
  * layout.
@@ -139,14 +160,14 @@ INLINE uint64_t walk_stack(const struct py_api *api, const struct py_layout *lay
         }
         frame = next;
     }
-    struct step beyond = {.contents = &contents_none};
-    for (unsigned i = (unsigned)(step - own.steps); frame != NULL && walk.left > 0 && i < steps; i++) {
-        step = i < REMEMBERED ? &own.steps[i] : &beyond;
-        if (!add(layout, &walk, frame, &step->contents))
-            return KEY_UNKNOWN;
-        step->frame = frame = load_pointer(frame, layout->frame_previous);
-    }
-    return walk.left == max ? KEY_NONE : key_finish(walk.sum, interpreter);
+    const unsigned at = (unsigned)(step - own.steps);
+    if (frame == NULL || at == steps || walk.left == 0)
+        return walk.left == max ? KEY_NONE : key_finish(walk.sum, interpreter);
+    struct walk rest = walk; /* so that walk itself stays in registers */
+    if (!(layout->by_version ? walk_rest(layout, &rest, frame, at, steps)
+                             : walk_contents(layout, &rest, frame, at, steps)))
+        return KEY_UNKNOWN;
+    return key_finish(rest.sum, interpreter);
 }
 
 #define KEY_FUNCTION(version)                                                                                \

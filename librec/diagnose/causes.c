@@ -70,6 +70,8 @@ bool classify_busy(const struct diag *d, uint32_t proc, const struct diag_wait *
 {
     const struct diag_proc *p = &d->procs[proc];
     uint64_t patience = d->procs[d->ops[wait->op].proc].patience_ns;
+    if (diag_came_late(d, wait, proc) != DIAG_NONE)
+        return false;
     return p->p->fate != REC_FATE_EXITED && p->last_call_ns && p->life_ns < p->last_call_ns + patience;
 }
 
@@ -103,6 +105,24 @@ static const char *teardown_name(const struct rec_member *member)
     return name ? name : "teardown";
 }
 
+/* It came, but only when the others had given up. */
+static void cause_of_late(struct diag *d, const struct diag_proc *p, struct cause *cause)
+{
+    uint64_t before = diag_common(p, p->p->start_ns), came = 0;
+    for (uint32_t i = p->first; i < p->first + p->count && !came; i++) {
+        if (d->ops[i].late)
+            came = d->ops[i].op.enter_ns;
+        else if (d->ops[i].unit != DIAG_NONE)
+            before = d->ops[i].op.enter_ns;
+    }
+    cause->type = REC_VERDICT_STUCK_OUTSIDE_NCCL;
+    diag_printf(&cause->why, "issued nothing from ");
+    diag_say_time(&cause->why, before);
+    diag_printf(&cause->why, " to ");
+    diag_say_time(&cause->why, came);
+    diag_printf(&cause->why, ", when it came too late,");
+}
+
 static void cause_of_idle(struct classify *c, const struct diag_partner *partner,
                           const struct diag_wait *wait, struct cause *cause)
 {
@@ -115,6 +135,10 @@ static void cause_of_idle(struct classify *c, const struct diag_partner *partner
         cause->type = REC_VERDICT_INIT_INCOMPLETE;
         diag_printf(&cause->why, "never joined the creation of ");
         diag_say_comm(&cause->why, wait->comm);
+        return;
+    }
+    if (diag_came_late(d, wait, proc) != DIAG_NONE) {
+        cause_of_late(d, p, cause);
         return;
     }
     if (call) {

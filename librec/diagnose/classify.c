@@ -154,6 +154,16 @@ static bool may_be_busy(const struct diag *d, uint32_t p, const struct diag_wait
     return true;
 }
 
+/* Has somebody ended itself because of this wait? Then the job stood still. */
+static bool given_up(const struct classify *c, const struct diag_wait *wait)
+{
+    uint32_t node = classify_node(c->d, wait);
+    for (uint32_t i = c->reverse_start[node]; i < c->reverse_start[node + 1]; i++)
+        if (c->d->procs[c->reverse_from[i]].gave_up)
+            return true;
+    return false;
+}
+
 /* Partners of a wait that wait for nothing themselves. */
 static void judge_idle(struct classify *c, const struct diag_wait *wait)
 {
@@ -162,8 +172,12 @@ static void judge_idle(struct classify *c, const struct diag_wait *wait)
     size_t count = diag_partners(d, wait, &partners), kept = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t p = partners[i].proc;
-        if (d->edge_start[p] != d->edge_start[p + 1] || classify_busy(d, p, wait) || may_be_busy(d, p, wait))
+        if (d->edge_start[p] != d->edge_start[p + 1] || may_be_busy(d, p, wait))
             continue;
+        if (classify_busy(d, p, wait)) {
+            d->procs[p].suspect = d->procs[p].suspect || given_up(c, wait);
+            continue;
+        }
         if (d->procs[p].doubtful || d->procs[p].cut)
             d->procs[p].suspect = true;
         else

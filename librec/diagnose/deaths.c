@@ -10,6 +10,7 @@
 
 #define SAME_EXACT (NS_PER_S / 2)     /* both left an end record */
 #define SAME_BLUR  (NS_PER_S * 5 / 2) /* signs of life are that coarse */
+#define SAME_LIFE  (NS_PER_S / 4)     /* what is heard of a process comes so much later at worst */
 #define SAME_CLOCK (60 * NS_PER_S)    /* clocks that nothing compares */
 #define TOLD_MAX   4
 
@@ -40,9 +41,18 @@ void classify_find_deaths(struct classify *c)
         if (d->procs[i].early_dead && !died_waiting(&d->procs[i]) &&
             (first == DIAG_NONE || d->procs[i].dead_ns < d->procs[first].dead_ns))
             first = i;
-    for (uint32_t i = 0; i < d->nprocs && first != DIAG_NONE; i++)
+    uint64_t last = 0;
+    for (uint32_t i = 0; i < d->nprocs && first != DIAG_NONE; i++) {
         c->first_dead[i] =
             d->procs[i].early_dead && !died_waiting(&d->procs[i]) && together(&d->procs[first], &d->procs[i]);
+        if (c->first_dead[i] && d->procs[i].dead_ns > last)
+            last = d->procs[i].dead_ns;
+    }
+    /* Whom nobody missed: gone without a word in that moment. */
+    for (uint32_t i = 0; i < d->nprocs && first != DIAG_NONE; i++)
+        if (!exact(&d->procs[i]) && !d->procs[i].cut && !d->procs[i].waits &&
+            d->procs[i].dead_ns <= last + SAME_LIFE && together(&d->procs[first], &d->procs[i]))
+            c->first_dead[i] = d->procs[i].early_dead = true;
     c->first_death = first;
 }
 

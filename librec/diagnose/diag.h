@@ -123,6 +123,7 @@ struct diag_match {
     bool differs;     /* they are not all the same */
     bool captures;    /* one was captured, perhaps all */
     bool captured;    /* some recorded it into a graph that was not launched since, others ran it */
+    bool too_late;    /* messages: the other half came when the first had given up */
     bool doubtful;    /* complete only if what is not recorded went well */
     bool unfinished;  /* logic says complete, the GPU says no */
     bool done;
@@ -160,6 +161,7 @@ struct diag_proc {
     bool waits;            /* has been blocked for longer than its patience */
     bool works;            /* … in data or creation, not only in a teardown */
     uint64_t wait_ns;      /* since when; 0 */
+    bool gave_up;          /* … and then ended itself */
     bool awaited;          /* died, and that is what others waited for */
     bool followed;         /* ended when others that had waited ended, or later: no cause */
 };
@@ -486,6 +488,10 @@ enum diag_split diag_align(const uint64_t *m, size_t nm, const uint64_t *x, size
 
 /* Marks the calls that were made when others had given up waiting there; after the fates are known. */
 void diag_mark_late(struct diag *d);
+/* Tells matching points of messages of their late halves; before whom they lack is counted. */
+void diag_late_messages(struct diag *d);
+/* The call with which this process came too late to the wait, in vain; DIAG_NONE. */
+uint32_t diag_came_late(const struct diag *d, const struct diag_wait *wait, uint32_t proc);
 
 /* ---- fate.c ---- */
 

@@ -50,7 +50,8 @@ static uint64_t earlier_cause(const struct diag *d, const struct diag_op *op, bo
         if (d->tiers[i] != DIAG_TIER_ROOT)
             continue;
         bool same = d->findings[i].nculprits == 1 && d->findings[i].culprits[0] == rank;
-        bool left = d->findings[i].type == REC_VERDICT_RANK_NOT_JOINED;
+        bool left = d->findings[i].type == REC_VERDICT_RANK_NOT_JOINED ||
+                    d->findings[i].type == REC_VERDICT_PROCESS_DEAD;
         /* Kernels that do not end on a communicator that fails at once hang because of that;
          * an error that comes after a long wait is what the wait led to. */
         bool kernel = d->findings[i].type == REC_VERDICT_STUCK_IN_KERNEL && op->member &&

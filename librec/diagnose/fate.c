@@ -45,7 +45,7 @@ struct crowd {
 /* Did at least half of the values lie beyond the limit? They are sorted. */
 static bool most_beyond(const uint64_t *values, size_t count, uint64_t limit)
 {
-    return count && values[(count - 1) / 2] > limit;
+    return count && values[count / 2] > limit;
 }
 
 /* A file that was damaged, copied while it grew, or on a full disk, ends like one whose writer was killed. */

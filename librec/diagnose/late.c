@@ -7,11 +7,10 @@
 
 #include <stdlib.h>
 
-#include "job/recall.h"
-
 /* Ends and calls of several processes are compared this closely. */
 #define BLUR_EXACT  (NS_PER_S / 10)
-#define BLUR_LIFE   (3 * NS_PER_S) /* without an end record only the last sign of life is known */
+#define BLUR_GPU    (NS_PER_S * 3 / 10) /* an end on the GPU is seen so much later at worst */
+#define BLUR_LIFE   (3 * NS_PER_S)      /* without an end record only the last sign of life is known */
 #define TOGETHER_NS (NS_PER_S / 2)
 
 /* The first end of a member that had waited. */
@@ -33,6 +32,11 @@ static bool collective(const struct diag_op *op)
 {
     return op->member && !(op->op.flags & REC_OF_NO_SEQ) &&
            ((rec_kind_flags(op->op.kind) & REC_KF_SEQ) || op->op.kind == REC_GRAPH_LAUNCH);
+}
+
+static bool is_message(const struct diag_op *op)
+{
+    return op->member && (rec_kind_flags(op->op.kind) & REC_KF_P2P);
 }
 
 static uint64_t gave_up(const struct diag_proc *proc)
@@ -79,17 +83,33 @@ static void set_late(struct lateness *l, uint32_t index)
     l->late[diag_member_id(d, op->member)] = true;
 }
 
-/* A message whose other end was posted by one that has ended since. Small sends end without a receiver. */
+/* The other end of a message, in the window of its process; DIAG_NONE. */
+static uint32_t other_end(const struct diag *d, const struct diag_op *op, const struct rec_member *peer)
+{
+    const struct diag_proc *proc = &d->procs[diag_index(d, peer->process)];
+    unsigned kind = op->op.kind == REC_SEND ? REC_RECV : REC_SEND;
+    for (uint32_t i = proc->first + proc->count; i-- > proc->first;)
+        if (d->ops[i].member == peer && d->ops[i].op.kind == kind && d->ops[i].op.seq == op->op.seq &&
+            d->ops[i].op.peer == (int32_t)op->member->comm_rank)
+            return i;
+    return DIAG_NONE;
+}
+
+/*
+ * A message whose other end was posted by one that has ended since. A small send may be over before its
+ * receive: there the GPU must have been seen to be still at it.
+ */
 static bool message_late(const struct lateness *l, const struct diag_op *op)
 {
     const struct diag *d = l->d;
-    if (!op->member || !(rec_kind_flags(op->op.kind) & REC_KF_P2P))
+    if (!is_message(op))
         return false;
     const struct rec_member *peer = diag_member_at(op->member->comm, op->op.peer);
-    if (!peer || op->op.enter_ns <= l->gave_up_ns[diag_index(d, peer->process)] || op->op.kind != REC_SEND)
+    if (!peer || op->op.enter_ns <= l->gave_up_ns[diag_index(d, peer->process)])
         return false;
-    return job_pair_next(peer->process, peer->comm_id, (int32_t)op->member->comm_rank, false, false) >
-           op->op.seq;
+    uint32_t other = other_end(d, op, peer);
+    return other != DIAG_NONE && !d->ops[other].late && d->ops[other].op.state != REC_STATE_COMPLETED &&
+           (op->op.kind == REC_SEND || d->ops[other].op.launch);
 }
 
 static void mark(struct lateness *l)
@@ -127,6 +147,21 @@ static uint32_t op_at(const struct diag *d, const struct rec_member *member, uin
     return DIAG_NONE;
 }
 
+/* The GPU was seen to end it, the host went on only later. */
+static bool over_before(const struct diag_op *op, uint64_t end)
+{
+    return op->op.gpu_end_ns && op->op.gpu_end_ns + BLUR_GPU < end;
+}
+
+/* Does it have members of which nobody knows when they came? */
+static bool lacks_records(const struct diag *d, const struct rec_communicator *comm)
+{
+    bool lacks = comm->nranks > comm->nmembers;
+    for (uint32_t m = 0; m < comm->nmembers && !lacks; m++)
+        lacks = d->procs[diag_index(d, comm->members[m]->process)].cut;
+    return lacks;
+}
+
 /*
  * Who came too late because it waited somewhere else for one that came there only then: that one is too
  * late, too.
@@ -136,21 +171,69 @@ static void follow(struct lateness *l, uint32_t index)
     struct diag *d = l->d;
     uint64_t end = l->deadlines[d->ops[index].member->comm->index].ns;
     uint32_t before = called_before(d, index);
-    if (before == DIAG_NONE || d->ops[before].op.enter_ns >= end)
+    if (before == DIAG_NONE || d->ops[before].op.enter_ns >= end || over_before(&d->ops[before], end))
         return;
     const struct rec_communicator *comm = d->ops[before].member->comm;
+    bool any = false;
+    if (lacks_records(d, comm))
+        d->procs[d->ops[index].proc].doubtful = true;
     for (uint32_t m = 0; m < comm->nmembers; m++) {
         uint32_t other = op_at(d, comm->members[m], d->ops[before].op.seq);
         if (other == DIAG_NONE || d->ops[other].late || d->ops[other].op.enter_ns <= end)
             continue;
         if (end < l->deadlines[comm->index].ns)
             l->deadlines[comm->index] = (struct deadline){end, d->ops[before].op.seq + 1};
-        set_late(l, other);
+        any = true;
         const struct diag_proc *proc = &d->procs[d->ops[other].proc];
-        for (uint32_t i = other + 1; i < proc->first + proc->count; i++)
+        for (uint32_t i = other; i < proc->first + proc->count; i++)
             if (d->ops[i].member == comm->members[m] && collective(&d->ops[i]))
                 set_late(l, i);
     }
+    /* That it was completed in the end is another matter. */
+    for (uint32_t m = 0; m < comm->nmembers && any; m++) {
+        uint32_t other = op_at(d, comm->members[m], d->ops[before].op.seq);
+        if (other != DIAG_NONE)
+            d->ops[other].op.state = REC_STATE_UNKNOWN;
+    }
+}
+
+static void message_ends(const struct diag_op *op, int32_t *src, int32_t *dst)
+{
+    int32_t self = (int32_t)op->member->comm_rank;
+    *src = diag_sends(&op->op) ? self : op->op.peer;
+    *dst = diag_sends(&op->op) ? op->op.peer : self;
+}
+
+void diag_late_messages(struct diag *d)
+{
+    for (size_t i = 0; i < d->nops; i++) {
+        const struct diag_op *op = &d->ops[i];
+        int32_t src, dst;
+        if (!op->late || !is_message(op))
+            continue;
+        message_ends(op, &src, &dst);
+        uint32_t match = diag_match_find(d, op->member->comm, op->op.seq, src, dst);
+        if (match != DIAG_NONE)
+            d->matches[match].too_late = true;
+    }
+}
+
+uint32_t diag_came_late(const struct diag *d, const struct diag_wait *wait, uint32_t proc)
+{
+    const struct diag_match *m = wait->match == DIAG_NONE ? NULL : &d->matches[wait->match];
+    for (uint32_t i = d->procs[proc].first; m && i < d->procs[proc].first + d->procs[proc].count; i++) {
+        const struct diag_op *op = &d->ops[i];
+        int32_t src = -1, dst = -1;
+        if (!op->late || !op->member || op->member->comm != m->comm || op->op.seq != m->seq)
+            continue;
+        if (is_message(op))
+            message_ends(op, &src, &dst);
+        else if (!collective(op))
+            continue;
+        if (m->src == src && m->dst == dst)
+            return i;
+    }
+    return DIAG_NONE;
 }
 
 void diag_mark_late(struct diag *d)

@@ -161,11 +161,11 @@ static void join_match(struct diag *d, uint32_t index)
     } else {
         struct diag_op *first = &d->ops[m->first_op];
         m->compatible = m->compatible && fits(first, op);
-        d->ops[m->last_op].match_next = index;
         m->differs = m->differs || first->sig != op->sig;
+        d->ops[m->last_op].match_next = index;
     }
-    m->last_op = index;
     m->captures = m->captures || diag_captured(op);
+    m->last_op = index;
     m->posted++;
 }
 
@@ -200,6 +200,7 @@ static void count_partners(struct diag *d, struct diag_match *m)
         struct rec_member *peer = diag_member_at(m->comm, send ? m->dst : m->src);
         bool posted = peer && job_pair_next(peer->process, peer->comm_id, send ? m->src : m->dst, !send,
                                             m->onesided) > m->seq;
+        posted = posted && !m->too_late;
         if (!peer)
             m->unseen = 1;
         else if (!posted && d->procs[diag_index(d, peer->process)].cut)
@@ -476,6 +477,7 @@ void diag_simulate(struct diag *d)
     for (uint32_t i = 0; i < d->nops && !d->oom; i++)
         if (d->ops[i].unit != DIAG_NONE)
             join_match(d, i);
+    diag_late_messages(d);
     for (size_t i = 0; i < d->nmatches && !d->oom; i++) {
         count_partners(d, &d->matches[i]);
         d->matches[i].captured = capture_differs(d, &d->matches[i]);

@@ -2,6 +2,7 @@
 #include "diag.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -101,8 +102,8 @@ static void report_missing(struct diag *d, const int32_t *missing, size_t count,
 
 static bool stands_still(const struct diag_proc *proc)
 {
-    return proc->p->fate != REC_FATE_EXITED && proc->last_call_ns && proc->life_ns > proc->last_call_ns &&
-           proc->life_ns - proc->last_call_ns >= proc->patience_ns;
+    return (proc->gave_up || proc->p->fate != REC_FATE_EXITED) && proc->last_call_ns &&
+           proc->life_ns > proc->last_call_ns && proc->life_ns - proc->last_call_ns >= proc->patience_ns;
 }
 
 /* Who stands still, who was at work, who showed no sign of life any more when the recording ended. */
@@ -117,6 +118,18 @@ static bool suspected(const struct diag *d)
     for (size_t i = 0; i < d->nprocs; i++)
         if (d->procs[i].suspect)
             return true;
+    return false;
+}
+
+/* Nobody aborts itself after a standstill without a reason. */
+static bool given_up(const struct diag *d)
+{
+    for (size_t i = 0; i < d->nprocs; i++) {
+        const struct diag_proc *proc = &d->procs[i];
+        bool aborted = proc->p->fate == REC_FATE_SIGNALED && proc->p->end.signal == SIGABRT;
+        if (proc->gave_up || (aborted && diag_stood_still(proc)))
+            return true;
+    }
     return false;
 }
 
@@ -168,7 +181,7 @@ static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
 {
     struct rest rest = survey_rest(d);
     struct diag_text t = {0};
-    if (!rest.still || (!nmissing && !suspected(d) && rest.longest_ns < BACKLOG_NS)) {
+    if (!rest.still || (!nmissing && !suspected(d) && !given_up(d) && rest.longest_ns < BACKLOG_NS)) {
         struct rec_finding *f =
             nmissing ? NULL : diag_finding(d, REC_VERDICT_HEALTHY, REC_CONF_CERTAIN, DIAG_TIER_FAULT, 0);
         if (f) {

@@ -44,6 +44,8 @@ bool classify_went_on(const struct diag *d, const struct diag_partner *partner, 
 bool classify_gone(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait)
 {
     const struct diag_proc *proc = &d->procs[partner->proc];
+    if (diag_came_late(d, wait, partner->proc) != DIAG_NONE)
+        return false; /* it did want to take part */
     return partner->reason == DIAG_ABSENT &&
            (proc->ended_well || in_teardown(proc->p) ||
             (partner->member && tears_down(partner->member->teardown.kind)) ||

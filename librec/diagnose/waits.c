@@ -9,6 +9,9 @@
 
 /* Ends that lie closer together may be one and the same: a launcher signals one process after another. */
 #define SAME_END_NS (NS_PER_S / 2)
+/* No timeout is shorter: who ends after such a wait together with others has given up. */
+#define GIVE_UP_NS (NS_PER_S * 3 / 2)
+#define MISSED_NS  (NS_PER_S * 5 / 2) /* a heartbeat was due and did not come */
 
 /* When the process aborted the communicator of this op; 0 = it did not. */
 static uint64_t aborted_ns(const struct diag *d, const struct diag_op *op)
@@ -258,7 +261,7 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
                                    const struct diag_partner *partner)
 {
     const struct diag_proc *proc = &d->procs[partner->proc];
-    if (partner->reason != DIAG_ABSENT)
+    if (partner->reason != DIAG_ABSENT || diag_came_late(d, wait, partner->proc) != DIAG_NONE)
         return DIAG_NEVER_NO;
     if (wait->kind == DIAG_WAIT_P2P && (d->matches[wait->match].onesided ? went_past(d, wait, partner->proc)
                                                                          : left_out(d, wait, partner->proc)))
@@ -364,6 +367,49 @@ static bool ended_badly(const struct diag_proc *proc)
     return proc->p->fate == REC_FATE_SIGNALED || (proc->p->fate == REC_FATE_EXITED && !proc->ended_well);
 }
 
+/* Did it end itself, as a watchdog does, or an exception? */
+static bool ended_itself(const struct diag_proc *proc)
+{
+    return ended_badly(proc) && (proc->p->fate == REC_FATE_EXITED || proc->p->end.signal == SIGABRT);
+}
+
+struct giving_up {
+    uint64_t first_ns; /* when the first of the waiters ended itself; UINT64_MAX = nobody did */
+    uint32_t together; /* how many did so then */
+};
+
+/*
+ * Several that end themselves at once out of the same wait have run into a timeout, however long they
+ * may have paused before.
+ */
+static void note_giving_up(struct diag *d)
+{
+    struct giving_up *all = malloc((d->nwaits + 1) * sizeof *all);
+    d->oom = d->oom || !all;
+    for (size_t i = 0; i < d->nwaits && !d->oom; i++)
+        all[i] = (struct giving_up){UINT64_MAX, 0};
+    for (int pass = 0; pass < 2 && !d->oom; pass++) {
+        for (size_t i = 0; i < d->nedges; i++) {
+            const struct diag_proc *proc = &d->procs[d->edges[i].from];
+            struct giving_up *at = &all[d->edges[i].to - d->nprocs];
+            if (!ended_itself(proc) || waited_ns(d, &d->ops[d->edges[i].op]) < GIVE_UP_NS)
+                continue;
+            if (pass == 0)
+                at->first_ns = proc->dead_ns < at->first_ns ? proc->dead_ns : at->first_ns;
+            else
+                at->together += proc->dead_ns <= at->first_ns + SAME_END_NS;
+        }
+    }
+    for (size_t i = 0; i < d->nwaits && !d->oom; i++) {
+        if (all[i].together < 2)
+            continue;
+        d->waits[i].stale = true;
+        if (d->waits[i].patience_ns > GIVE_UP_NS)
+            d->waits[i].patience_ns = GIVE_UP_NS;
+    }
+    free(all);
+}
+
 /*
  * Who is blocked, and since when. Those who waited for the same lost patience when the first of them
  * did: programs of one job differ in their pauses by chance.
@@ -379,6 +425,7 @@ static void note_waiters(struct diag *d)
         if (!ended && !is_stale(d, op))
             continue;
         proc->waits = true;
+        proc->gave_up = proc->gave_up || ended_itself(proc);
         proc->works = proc->works || op->unit != DIAG_NONE;
         if (!proc->wait_ns || op->op.enter_ns < proc->wait_ns)
             proc->wait_ns = op->op.enter_ns;
@@ -415,20 +462,44 @@ static bool ended_alone(const struct diag *d, const struct diag_proc *dead)
 {
     size_t with = 0;
     for (size_t i = 0; i < d->nprocs; i++)
-        with += ended_badly(&d->procs[i]) && d->procs[i].dead_ns < dead->dead_ns + SAME_END_NS;
-    return with * 2 <= d->nprocs;
+        with += d->procs[i].cut ||
+                (ended_badly(&d->procs[i]) && d->procs[i].dead_ns < dead->dead_ns + SAME_END_NS);
+    size_t missing = d->expected > d->nprocs ? d->expected - d->nprocs : 0;
+    return (with + missing) * 2 <= d->nprocs + missing;
 }
 
-/* Who was told to end died early if others waited for it for long before they were told, too. */
-static void note_outlived(struct diag *d, const struct diag_wait *wait)
+/* Has it shown no sign of life when somebody who waited for it gave up? */
+static bool silent_at_the_end(const struct diag_proc *proc, uint64_t end)
+{
+    bool open_end = proc->p->fate == REC_FATE_VANISHED || proc->p->fate == REC_FATE_UNKNOWN;
+    return open_end && !proc->cut && end > proc->life_ns + MISSED_NS;
+}
+
+/* When the last of those who gave up did so; 0 = nobody. */
+static uint64_t given_up_ns(const struct diag *d)
+{
+    uint64_t last = 0;
+    for (size_t i = 0; i < d->nprocs; i++)
+        if (d->procs[i].gave_up && d->procs[i].dead_ns > last)
+            last = d->procs[i].dead_ns;
+    return last;
+}
+
+/*
+ * Who was told to end died early if others waited for it for long before they were told, too; so did who
+ * was silent for long when they gave up.
+ */
+static void note_outlived(struct diag *d, const struct diag_wait *wait, uint64_t given_up)
 {
     struct diag_partner *partners;
     size_t count = diag_partners(d, wait, &partners);
     for (size_t i = 0; i < count; i++) {
         struct diag_proc *proc = &d->procs[partners[i].proc];
-        if (partners[i].reason == DIAG_ABSENT && proc->p->fate == REC_FATE_SIGNALED && !proc->early_dead &&
-            !proc->waits && wait->until >= proc->dead_ns + wait->patience_ns && ended_alone(d, proc))
-            proc->early_dead = true;
+        if (partners[i].reason != DIAG_ABSENT || proc->early_dead || proc->waits)
+            continue;
+        bool told = proc->p->fate == REC_FATE_SIGNALED && wait->until >= proc->dead_ns + wait->patience_ns &&
+                    ended_alone(d, proc);
+        proc->early_dead = told || silent_at_the_end(proc, given_up);
     }
     free(partners);
 }
@@ -447,13 +518,15 @@ void diag_find_waits(struct diag *d)
     }
     diag_map_free(&ids);
     if (!d->oom) {
+        note_giving_up(d);
         note_waiters(d);
         note_followers(d);
         note_aborts(d);
     }
+    uint64_t given_up = given_up_ns(d);
     for (size_t i = 0; i < d->nwaits && !d->oom; i++)
         if (d->waits[i].stale)
-            note_outlived(d, &d->waits[i]);
+            note_outlived(d, &d->waits[i], given_up);
     for (size_t i = 0; i < d->nwaits && !d->oom; i++)
         judge(d, &d->waits[i]);
 }

@@ -129,6 +129,8 @@ static void draw_axis(const struct tui_timeline *timeline, struct tui_rect place
             break;
         timeline->source->position(timeline->context, at, text, sizeof text);
         int room = timeline->width - cell < 11 ? timeline->width - cell : 11;
+        if (tui_text_cells(text, tui_utf8()) > (size_t)room)
+            continue; /* half a number is none */
         tui_put(place.y, place.x + label_width + cell, room, TUI_COLUMN, TUI_LEFT, text);
     }
 }

@@ -245,3 +245,13 @@ def test_recovered_and_anonymous_copies_keep_progress(tmp_path):
         assert harness.tool(harness.FR_DUMP, "--recover", recording.traces).returncode == 0
         harness.remove_live(recording)
         assert (states(recording, 0), states(recording, 1)) == before
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_check_for_real_gpus(devices):
+    """tests/gpu/run, which is for a machine with a GPU, does what it says: here on the lab."""
+    env = {"OUT": str(harness.BUILD), "HOSTGPU_DEVICES": str(devices)}
+    done = harness.tool(harness.SOURCE / "tests/gpu/run", "--lab", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ", 0 failed" in done.stdout
+    harness.note(f"tests/gpu/run --lab, {devices} devices: {done.stdout.splitlines()[-1]}")

@@ -46,6 +46,11 @@ void story_end(struct story *story);
 const char *story_culprits(const struct story *story);
 /* No finding but notes may blame one of these ranks. */
 void story_expect(int nranks, const char *text, const char *type, const char *culprits, const char *innocent);
+/* How sure the verdict is, and whom it suspects beside its culprits. */
+void story_expect_doubt(int nranks, const char *text, const char *confidence, const char *culprits,
+                        const char *suspects);
+/* Ranks of a list as in stories; returns how many. */
+int story_ranks(const char *text, int nranks, int *ranks);
 /* Summary and evidence of the verdict contain the words. */
 void story_expect_words(int nranks, const char *text, const char *words);
 

@@ -1,0 +1,149 @@
+/* Who is named where two explanations fit, and in which words. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "story.h"
+
+#define HANG "* wait 8000\n"
+
+/* Rank 2 waits in one AllReduce more, rank 1 is held up by it, the others have left. */
+#define ONE_MORE(left)                                                                                       \
+    "* init w\n repeat 3 * ar w 9\n 2 ar w 9\n 1 send w 2 8000\n 2 recv w 1 8000\n " left                    \
+    " destroy w\n " left " exit 0\n" HANG
+
+static void those_who_left_against_those_who_came(void **state)
+{
+    (void)state;
+    /* As many left as came; who is held up says nothing. */
+    story_expect(3, ONE_MORE("0"), "rank_not_joined", "0,2", "1");
+    story_expect_doubt(3, ONE_MORE("0"), "possible", "0,2", "");
+    story_expect_words(3, ONE_MORE("0"), "it is a tie: rank 2 may have made a call too many");
+    /* More left than came. */
+    story_expect(4, ONE_MORE("0,3"), "rank_not_joined", "2", "0-1,3");
+    story_expect_words(4, ONE_MORE("0,3"), "only rank 2 entered");
+    /* Between two the one that lacks the call is named, the other is suspect. */
+    story_expect_doubt(2, "* init w\n repeat 3 * ar w 9\n 1 exit 0\n 0 ar w 9\n" HANG, "possible", "1", "0");
+    story_expect_words(2, "* init w\n repeat 3 * ar w 9\n 1 exit 0\n 0 ar w 9\n" HANG,
+                       "or rank 0 may have made a call too many");
+    story_expect_doubt(3, "* init w\n * ar w 1\n 2 exit 0\n 1 recv w 2 10\n" HANG, "possible", "2", "1");
+    /* What explains several ties alone is right about each of them. */
+    static const char two_ties[] =
+        "* init w\n 0-1 init a\n 1-2 init b\n repeat 3 0-1 ar a 5\n repeat 3 1-2 ar b 5\n"
+        "1 exit 0\n 0 ar a 5\n 2 ar b 5\n" HANG;
+    story_expect(3, two_ties, "rank_not_joined", "1", "0,2");
+    /* A member without a trace may have come, too. */
+    story_expect_doubt(3, "* init w\n repeat 9 * ar w 9\n 1 exit 0\n 0,2 ar w 9\n 0 notrace\n" HANG,
+                       "possible", "1", "2");
+}
+
+static void circles(void **state)
+{
+    (void)state;
+    static const char alone[] = "* init w\n repeat 2 * ar w 9\n 1 ar w 9\n 0 ar w 9\n 2 send w 1 8000\n"
+                                "3 recv w 1 8000\n" HANG;
+    story_expect(4, alone, "p2p_unmatched", "1", "0,2-3");
+    static const char even[] =
+        "* init w\n * split w A\n * split w B\n repeat 5 * ar A 100\n 0 ar A 1\n 1 ar B "
+        "1\n" HANG;
+    story_expect_doubt(2, even, "likely", "0-1", "");
+    story_expect_words(2, even, "the records do not tell who of them is wrong");
+    /* Where members of its communicators are not recorded it may be none. */
+    static const char unknown[] =
+        "* init w\n * split w A\n * split w B\n repeat 5 * ar A 100\n 0 ar A 1\n 1 ar B "
+        "1\n 2 notrace\n" HANG;
+    story_expect_doubt(3, unknown, "possible", "0-1", "");
+    /* Several waits lack the same two, who wait for all. */
+    static const char barrier[] =
+        "* init w\n 0,2,4,6 init d0\n 1,3,5,7 init d1\n repeat 3 0,2,4,6 ar d0 8\n repeat 3 1,3,5,7 ar d1 8\n"
+        "6-7 ar w 1\n 0,2,4 ar d0 8\n 1,3,5 ar d1 8\n" HANG;
+    story_expect(8, barrier, "rank_not_joined", "6-7", "0-5");
+    story_expect_words(8, barrier, "ranks 6-7 wait elsewhere instead while");
+}
+
+#define THREE_PAIRS                                                                                          \
+    "* init w\n 0-1 init t0\n 2-3 init t1\n 4-5 init t2\n"                                                   \
+    "loop 3 ( 0-1 ar t0 64, 2-3 ar t1 64, 4-5 ar t2 64 )\n"
+
+static void siblings(void **state)
+{
+    (void)state;
+    static const char tie[] = THREE_PAIRS "2-3 ar t1 64\n 4-5 ar t2 64\n 0 ar t0 64\n 1 ag t0 64\n" HANG;
+    story_expect(6, tie, "op_mismatch", "1", "0,2-5");
+    story_expect_words(6, tie, "on communicators with the same calls up to there");
+    /* Two of them do not tell when they do not agree. */
+    story_expect(6, THREE_PAIRS "2-3 ar t1 64\n 4-5 ag t2 64\n 0 ar t0 64\n 1 ag t0 64\n" HANG, "op_mismatch",
+                 "0-1", "2-5");
+    /* One fault on two of them is one finding. */
+    static const char both[] = "* init w\n 0,2,4 init d0\n 1,3,5 init d1\n repeat 3 0,2,4 ar d0 8\n"
+                               "repeat 3 1,3,5 ar d1 8\n 4-5 exit 0\n 0,2 ar d0 8\n 1,3 ar d1 8\n" HANG;
+    story_expect(6, both, "rank_not_joined", "4-5", "0-3");
+    story_expect_words(6, both, "; likewise rank");
+}
+
+static void past(void **state)
+{
+    (void)state;
+    /* What is done again is a new phase. */
+    story_expect(
+        2,
+        "* init w\n loop 12 ( * ar w 64, * ag w 8 )\n 1 destroy w\n 0 ar w 32\n 0 ar w 16\n 0 ar w 32\n" HANG,
+        "rank_not_joined", "1", "0");
+    /* The peer is an argument. */
+    story_expect(3,
+                 "* init w\n loop 8 ( 0 send w 1 8, 1 recv w 0 8, 1 send w 2 8, 2 recv w 1 8, * ar w 1 )\n"
+                 "0 send w 1 8\n 1 recv w 0 8\n 1 send w 2 8\n 2 recv w 0 8\n 0-1 ar w 1\n" HANG,
+                 "p2p_unmatched", "2", "0-1");
+    /* An argument of one side that it uses from now on. */
+    story_expect(2,
+                 "* init w\n repeat 9 * ar w 64\n 0 ar w 32\n repeat 3 0 ar w 32\n repeat 4 1 ar w 64\n" HANG,
+                 "op_mismatch", "0-1", "");
+}
+
+static void majorities(void **state)
+{
+    (void)state;
+    /* 2 against 1, and one that nobody knows. */
+    story_expect_doubt(4, "* init w\n 1-2 ar w 64\n 3 ar w 65\n 0 ar w 64\n 0 notrace\n" HANG, "likely", "3",
+                       "1-2");
+    story_expect_words(4, "* init w\n 1-2 ar w 64\n 3 ar w 65\n 0 ar w 64\n 0 notrace\n" HANG,
+                       "what the other members called is not recorded");
+    story_expect_words(
+        4,
+        "* init w\n loop 6 ( * ar w 512, * ar w 1 f32 max )\n * ar w 512\n *-3 ar w 1 f32 max\n"
+        "*-3 ar w 512\n *-3 ar w 1 f32 max\n 3 ar w 512\n 3 ar w 1 f32 max\n" HANG,
+        "the former skipped 1 op");
+    /* A size that occurred before is still a wrong size. */
+    static const char stale[] =
+        "* init w\n * bc w 1000\n * bc w 1 i64\n * bc w 1100\n * bc w 1 i64\n *-2 bc w 1200\n"
+        "2 bc w 1000\n" HANG;
+    story_expect(4, stale, "signature_mismatch", "2", "0-1,3");
+    story_expect_words(4, stale, "the count differs");
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    story_expect(4, "* init w\n repeat 5 * ar w 100\n * ar w 100 failed\n" HANG, "comm_failed", "", "*");
+    story_expect_words(4, "* init w\n repeat 5 * ar w 100\n * ar w 100 failed\n" HANG, "no rank is to blame");
+    story_expect(
+        3,
+        "* init w\n repeat 5 * ar w 9\n 1 async w 6\n 0 async w 6\n * wait 500\n 2 async w 6\n * abort w\n"
+        "* exit 1",
+        "comm_failed", "0-1", "2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(those_who_left_against_those_who_came),
+        cmocka_unit_test(circles),
+        cmocka_unit_test(siblings),
+        cmocka_unit_test(past),
+        cmocka_unit_test(majorities),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -140,6 +140,21 @@ def check_recorded(recording, binary, shape):
     return sum(calls.total() for calls in found.values())
 
 
+def check_launches(recording, shape):
+    """Each rank captures the measured calls of a size into one graph, out of place and in place, and launches it."""
+    nranks = shape.get("threads", 1) * shape.get("devices", 1) * shape.get("processes", 1)
+    calls = recording.dump()
+    launches = [call for call in calls if call["op"] == "GraphLaunch"]
+    graphs = {call["graph"] for call in launches}
+    assert graphs == {call["graph"] for call in calls if call.get("captured")}
+    assert len(graphs) == len(list(sizes(FACTOR))) * 2 * nranks
+    assert {call["replay"] for call in launches} == set(range(shape["graphs"]))
+    assert len(launches) == len(graphs) * shape["graphs"]
+    assert {call["state"] for call in launches} == {"completed"}
+    assert recording.analyze()[0] == 0
+    return len(launches)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("binary", BINARIES)
 def test_binary(binary, shape):
@@ -148,6 +163,8 @@ def test_binary(binary, shape):
         assert not list(recording.traces.iterdir())
         run(recording, binary, SHAPES[shape], shim=True)
         count = check_recorded(recording, binary, SHAPES[shape])
+        if "graphs" in SHAPES[shape]:
+            count += check_launches(recording, SHAPES[shape])
         harness.note(f"nccl-tests {binary}, {shape}: {count} operations recorded, all as issued")
 
 

@@ -8,6 +8,7 @@
 
 #include "format/decode.h"
 #include "format/notice.h"
+#include "format/run.h"
 #include "format/scan.h"
 #include "rec/live.h"
 #include "rec/reader.h"
@@ -427,6 +428,25 @@ enum rec_code rec_reader_next(struct rec_reader *r, struct rec_event *event, str
             return code;
         if (give_gap(r, event))
             return REC_OK;
+    }
+}
+
+const struct rec_op *rec_reader_run(const struct rec_reader *r, size_t *count)
+{
+    *count = r->decoder.batch - r->decoder.batch_next;
+    return *count ? &r->decoder.ops[r->decoder.batch_next] : NULL;
+}
+
+void rec_reader_take_run(struct rec_reader *r, size_t count)
+{
+    struct rec_decoder *d = &r->decoder;
+    d->batch_next += (uint32_t)count;
+    r->scan.stats.ops += count;
+    for (size_t i = 1; i <= count; i++) {
+        if (!d->ops[d->batch_next - i].exit_ns)
+            continue;
+        d->last_ns = d->ops[d->batch_next - i].exit_ns;
+        break;
     }
 }
 

@@ -28,6 +28,7 @@
 #include "rec/reader.h"
 
 /* Bounds on what one process's untrusted trace can make us keep. */
+#define JOB_LOW_COMMS          64
 #define JOB_MAX_COMMS          65536   /* comm ranks of one process */
 #define JOB_MAX_THREADS        65536   /* threads of one process */
 #define JOB_MAX_STREAMS        65536   /* streams of one process */
@@ -302,7 +303,7 @@ struct job_process {
     uint64_t unslotted;      /* calls that never got a thread or communicator entry */
     uint64_t unwritten;      /* calls of which only the file's header tells that they were */
     /* While loading: what was met last, for it is likely to be met next. */
-    struct job_member *last_member;
+    struct job_member *low_members[JOB_LOW_COMMS]; /* by comm id, as far as they are low */
     size_t last_thread;
     bool cut; /* scans end where loading ended */
     uint32_t files_read, files_salvaged, files_unreadable;
@@ -326,6 +327,11 @@ static inline struct job_member *job_member_of(const struct rec_member *member)
 /* scan.c: the whole stream of a process, also before it is part of a job. */
 enum rec_code job_scan_open(struct job_process *process, const struct rec_scan_filter *filter, bool loading,
                             struct rec_scan **scan, struct rec_error *err) REC_WARN_UNUSED;
+/*
+ * While loading, after rec_scan_next gave an op: those that come next and are as they were written. All
+ * of one thread; valid until the next call. NULL and 0 = ask rec_scan_next.
+ */
+const struct rec_op *job_scan_run(struct rec_scan *scan, size_t *count);
 /* The snapshot behind a scan; NULL without a live region. */
 const struct job_snapshot *job_scan_snapshot(const struct rec_scan *scan);
 
@@ -352,14 +358,17 @@ void job_gpu_free(struct job_process *process);
 
 /* losses.c: keeps account of every thread's ordinals. */
 struct job_thread *job_process_thread(struct job_process *process, uint32_t id, bool create);
-void job_losses_op(struct job_thread *thread, const struct rec_op *op);
+void job_losses_ops(struct job_thread *thread, uint64_t first_ordinal, size_t count);
 void job_losses_record(struct job_process *process, const struct rec_loss *loss);
 void job_losses_live(struct job_process *process, const struct job_snapshot *snapshot);
 void job_losses_sum(struct job_process *process);
 
-/* recall.c: a call, from the thread it is of (NULL = too many); known = on a communicator that is kept. */
+/* recall.c: a call of this thread (NULL = too many); known = on a communicator that is kept. */
 void job_recall_op(struct job_process *process, struct job_thread *thread, bool known,
                    const struct rec_op *op);
+/* Calls of one thread with consecutive ordinals, each of which job_recall_op was told of. */
+void job_recall_ordinals(struct job_process *process, struct job_thread *thread, const struct rec_op *ops,
+                         size_t count);
 void job_recall_loss(struct job_process *process, const struct rec_loss *loss, uint64_t when_ns);
 /* Once everything was read and the last call is known. */
 void job_recall_settle(struct job_process *process);

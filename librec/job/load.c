@@ -15,11 +15,11 @@ static enum rec_code no_memory(struct rec_error *err)
 /* The member for a comm id, made when new; NULL when there are too many or without memory. */
 static struct job_member *member_of(struct job_process *process, uint32_t comm_id)
 {
-    if (process->last_member && process->last_member->pub.comm_id == comm_id)
-        return process->last_member;
+    if (comm_id < JOB_LOW_COMMS && process->low_members[comm_id])
+        return process->low_members[comm_id];
     uint32_t at = job_map_get(&process->member_ids, comm_id);
     if (at != JOB_MAP_NONE)
-        return process->last_member = job_member_of(process->members[at]);
+        return job_member_of(process->members[at]);
     if (comm_id == REC_ID_NONE)
         return NULL;
     if (process->nmembers >= JOB_MAX_COMMS) {
@@ -38,6 +38,8 @@ static struct job_member *member_of(struct job_process *process, uint32_t comm_i
         return NULL;
     }
     process->members[process->nmembers++] = &member->pub;
+    if (comm_id < JOB_LOW_COMMS)
+        process->low_members[comm_id] = member;
     member->pub.process = &process->pub;
     member->pub.comm_id = comm_id;
     member->pub.comm_rank = REC_ID_NONE;
@@ -139,18 +141,29 @@ static bool count_op(struct job_process *process, const struct rec_op *op)
     return true;
 }
 
-static void take_op(struct job_process *process, const struct rec_op *op)
+static void take_call(struct job_process *process, struct job_thread *thread, const struct rec_op *op)
 {
-    process->pub.ops++;
     if (op->enter_ns > process->pub.last_call_ns)
         process->pub.last_call_ns = op->enter_ns;
     if (op->exit_ns > process->pub.last_call_ns)
         process->pub.last_call_ns = op->exit_ns;
-    struct job_thread *thread = job_process_thread(process, op->thread, true);
-    if (thread)
-        job_losses_op(thread, op);
     bool known = count_op(process, op);
     job_recall_op(process, thread, known, op);
+}
+
+/* Calls of one thread with consecutive ordinals. */
+static void take_ops(struct job_process *process, const struct rec_op *ops, size_t count)
+{
+    struct job_thread *thread = job_process_thread(process, ops->thread, true);
+    process->pub.ops += count;
+    if (thread)
+        job_losses_ops(thread, ops->ordinal, count);
+    /* Old gaps are forgotten by the time of the last call before. */
+    take_call(process, thread, &ops[0]);
+    if (thread)
+        job_recall_ordinals(process, thread, ops, count);
+    for (size_t i = 1; i < count; i++)
+        take_call(process, thread, &ops[i]);
 }
 
 /* ---- open calls ---- */
@@ -185,8 +198,10 @@ static void settle_open(struct job_process *process)
         op->exit_ns = 0;
         if (op->enter_ns > process->pub.last_call_ns)
             process->pub.last_call_ns = op->enter_ns;
-        bool known = count_op(process, op);
-        job_recall_op(process, job_process_thread(process, op->thread, true), known, op);
+        struct job_thread *its = job_process_thread(process, op->thread, true);
+        if (its)
+            job_recall_ordinals(process, its, op, 1);
+        job_recall_op(process, its, count_op(process, op), op);
     }
     process->nopen = kept;
     process->pub.open = process->open;
@@ -350,7 +365,7 @@ static void take_event(struct job_process *process, const struct rec_event *even
         job_process_gpu(process, event->time_ns, &event->u.gpu);
         break;
     case REC_EV_OP:
-        take_op(process, &event->u.op);
+        take_ops(process, &event->u.op, 1);
         break;
     case REC_EV_OPEN:
         take_open(process, event->u.open.ops, event->u.open.count);
@@ -379,6 +394,22 @@ static void take_event(struct job_process *process, const struct rec_event *even
     }
     if (process->pub.start_ns == 0)
         process->pub.start_ns = event->time_ns;
+}
+
+/* What follows an op without anything in between. */
+static size_t take_run(struct job_process *process, struct rec_scan *scan)
+{
+    size_t count;
+    const struct rec_op *ops = job_scan_run(scan, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (ops[i].exit_ns > process->pub.last_ns)
+            process->pub.last_ns = ops[i].exit_ns;
+        if (process->pub.start_ns == 0)
+            process->pub.start_ns = ops[i].exit_ns;
+    }
+    if (count)
+        take_ops(process, ops, count);
+    return count;
 }
 
 static int by_comm_id(const void *a, const void *b)
@@ -438,11 +469,15 @@ enum rec_code job_process_load(struct job_process *process, const struct job_bea
     if (code != REC_OK)
         return code;
     struct rec_event event;
-    uint32_t events = 0;
+    size_t events = 0;
     bool wanted = true;
     while (wanted && !process->no_memory && (code = rec_scan_next(scan, &event, err)) == REC_OK) {
         take_event(process, &event);
-        wanted = ++events % BEAT_EVENTS || beat->go_on(beat->context);
+        events += 1 + (event.type == REC_EV_OP ? take_run(process, scan) : 0);
+        if (events < BEAT_EVENTS)
+            continue;
+        events = 0;
+        wanted = beat->go_on(beat->context);
     }
     if (process->no_memory)
         code = no_memory(err);

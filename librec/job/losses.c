@@ -23,14 +23,14 @@ struct job_thread *job_process_thread(struct job_process *process, uint32_t id, 
     return thread;
 }
 
-void job_losses_op(struct job_thread *thread, const struct rec_op *op)
+void job_losses_ops(struct job_thread *thread, uint64_t first_ordinal, size_t count)
 {
     /* What is missing across damage is explained by it. */
-    if (op->ordinal > thread->next && !thread->damaged)
-        job_spans_add(&thread->gaps, thread->next, op->ordinal);
+    if (first_ordinal > thread->next && !thread->damaged)
+        job_spans_add(&thread->gaps, thread->next, first_ordinal);
     thread->damaged = false;
-    thread->next = op->ordinal + 1;
-    thread->records++;
+    thread->next = first_ordinal + count;
+    thread->records += count;
 }
 
 void job_losses_record(struct job_process *process, const struct rec_loss *loss)

@@ -229,15 +229,16 @@ static void add_gap(struct job_process *process, uint64_t from_ns, uint64_t to_n
         recall->gaps[recall->ngaps++] = (struct job_gap){from_ns, to_ns};
 }
 
-static void note_ordinal(struct job_process *process, struct job_thread *thread, const struct rec_op *op)
+void job_recall_ordinals(struct job_process *process, struct job_thread *thread, const struct rec_op *ops,
+                         size_t count)
 {
     struct job_thread_recall *recall = &thread->recall;
-    if (op->ordinal < recall->next)
+    if (ops[0].ordinal < recall->next)
         return;
-    if (op->ordinal > recall->next)
-        add_gap(process, recall->last_ns, op->enter_ns);
-    recall->next = op->ordinal + 1;
-    recall->last_ns = op->enter_ns;
+    if (ops[0].ordinal > recall->next)
+        add_gap(process, recall->last_ns, ops[0].enter_ns);
+    recall->next = ops[count - 1].ordinal + 1;
+    recall->last_ns = ops[count - 1].enter_ns;
 }
 
 static void note_creation(struct job_process *process, const struct rec_op *op)
@@ -257,8 +258,6 @@ void job_recall_op(struct job_process *process, struct job_thread *thread, bool 
 {
     struct job_recall *recall = &process->recall;
     unsigned flags = rec_kind_flags(op->kind);
-    if (thread)
-        note_ordinal(process, thread, op);
     if (thread && ((flags & (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE)) ||
                    op->kind == REC_GROUP_END || op->kind == REC_GRAPH_LAUNCH)) {
         uint64_t when = op->exit_ns > op->enter_ns ? op->exit_ns : op->enter_ns;

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/run.h"
 #include "internal.h"
 #include "parts.h"
 
@@ -441,6 +442,26 @@ enum rec_code rec_scan_next(struct rec_scan *scan, struct rec_event *event, stru
             return code;
         }
     }
+}
+
+const struct rec_op *job_scan_run(struct rec_scan *scan, size_t *count)
+{
+    size_t n;
+    const struct rec_op *ops =
+        scan->stage == STAGE_FILES && scan->parts.reader ? rec_reader_run(scan->parts.reader, &n) : NULL;
+    *count = 0;
+    if (!ops || scan->filtered || scan->taken < scan->queued)
+        return NULL;
+    struct scan_thread *thread = thread_of(scan, ops[0].thread);
+    if (!thread || thread->nheld || ops[0].ordinal < thread->next)
+        return NULL;
+    while (*count < n && !ops[*count].group && ops[*count].ordinal < thread->limit)
+        ++*count;
+    if (!*count)
+        return NULL;
+    thread->next = ops[*count - 1].ordinal + 1;
+    rec_reader_take_run(scan->parts.reader, *count);
+    return ops;
 }
 
 /*

@@ -63,20 +63,80 @@ uint32_t classify_node(const struct diag *d, const struct diag_wait *wait)
     return (uint32_t)d->nprocs + (uint32_t)(wait - d->waits);
 }
 
+/* How waiting ended for those who do not wait any more. */
+struct ending {
+    enum { WAITS, ABORTED, DIED, EXITED, ENDED } how; /* ENDED: not all in the same way */
+    int number;                                       /* signal or status; -1: not the same */
+    uint64_t ns;                                      /* of the last one */
+};
+
+static struct ending ending_of(const struct diag *d, uint32_t p, uint32_t node)
+{
+    const struct diag_proc *proc = &d->procs[p];
+    const struct rec_op *teardown = NULL;
+    for (uint32_t e = d->edge_start[p]; e < d->edge_start[p + 1] && !teardown; e++)
+        if (d->edges[e].to == node && d->edges[e].op != DIAG_NONE && d->ops[d->edges[e].op].member)
+            teardown = &d->ops[d->edges[e].op].member->teardown;
+    if (teardown && teardown->kind == REC_COMM_ABORT)
+        return (struct ending){ABORTED, 0, diag_common(proc, teardown->enter_ns)};
+    if (proc->p->fate == REC_FATE_SIGNALED)
+        return (struct ending){DIED, (int)proc->p->end.signal, proc->dead_ns};
+    if (proc->p->fate == REC_FATE_EXITED)
+        return (struct ending){EXITED, (int)proc->p->end.status, proc->dead_ns};
+    return (struct ending){WAITS, 0, 0};
+}
+
+static void join_ending(struct ending *all, struct ending one, bool first)
+{
+    if (first || one.how == WAITS || all->how == WAITS) {
+        all->how = first || one.how == WAITS ? one.how : WAITS;
+        all->number = one.number;
+    } else if (one.how != all->how) {
+        all->how = ENDED;
+    } else if (one.number != all->number) {
+        all->number = -1;
+    }
+    all->ns = one.ns > all->ns ? one.ns : all->ns;
+}
+
+/* " until they died of signal 6 (SIGABRT) at 12:01:07 UTC" */
+static void say_ending(struct diag_text *t, const struct ending *ending, size_t count)
+{
+    if (ending->how == WAITS)
+        return;
+    diag_printf(t, " until %s ", count == 1 ? "it" : "they");
+    if (ending->how == ABORTED)
+        diag_printf(t, "aborted it");
+    else if (ending->how == DIED && ending->number > 0)
+        diag_printf(t, "died of signal %d (SIG%s)", ending->number, diag_signal_name(ending->number));
+    else if (ending->how == DIED)
+        diag_printf(t, "were killed");
+    else if (ending->how == EXITED && ending->number >= 0)
+        diag_printf(t, "exited with status %d", ending->number);
+    else
+        diag_printf(t, ending->how == EXITED ? "exited" : "ended");
+    diag_printf(t, " at ");
+    diag_say_time(t, ending->ns);
+}
+
 void classify_say_wait(struct classify *c, struct diag_text *t, const struct diag_wait *wait)
 {
     struct diag *d = c->d;
     uint32_t node = classify_node(d, wait);
     int32_t *ranks = NULL;
     size_t count = 0, capacity = 0;
+    struct ending ending = {0};
     for (uint32_t i = c->reverse_start[node]; i < c->reverse_start[node + 1]; i++) {
+        uint32_t p = c->reverse_from[i];
         ranks = diag_grow(ranks, &capacity, count, sizeof *ranks, &d->oom);
-        if (!d->oom && !d->procs[c->reverse_from[i]].early_dead)
-            ranks[count++] = d->procs[c->reverse_from[i]].p->rank;
+        if (d->oom || c->first_dead[p])
+            continue;
+        join_ending(&ending, ending_of(d, p, node), !count);
+        ranks[count++] = d->procs[p].p->rank;
     }
     diag_sort_ranks(ranks, &count);
     diag_say_ranks(t, ranks, count);
-    diag_printf(t, count == 1 ? " waits in " : " wait in ");
+    diag_printf(t, ending.how != WAITS ? " waited in " : count == 1 ? " waits in " : " wait in ");
     free(ranks);
     diag_say_op(t, &d->ops[wait->op].op);
     diag_say_places(d, t, &d->ops[wait->op]);
@@ -89,6 +149,7 @@ void classify_say_wait(struct classify *c, struct diag_text *t, const struct dia
     diag_say_comm(t, wait->comm);
     diag_printf(t, ", since ");
     diag_say_time(t, wait->since);
+    say_ending(t, &ending, count);
 }
 
 void classify_evidence_wait(struct classify *c, struct rec_finding *f, const struct diag_wait *wait)

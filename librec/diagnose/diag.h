@@ -497,6 +497,7 @@ uint32_t diag_came_late(const struct diag *d, const struct diag_wait *wait, uint
 
 /* Sets how each process ended; before diag_find_waits. */
 void diag_fates(struct diag *d);
+const char *diag_signal_name(int signal); /* SEGV */
 /* "died of signal 11 (Segmentation fault) at 12:01:07 UTC" */
 void diag_say_end(struct diag_text *t, const struct diag_proc *proc);
 void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct diag_proc *proc);

@@ -169,12 +169,18 @@ void diag_fates(struct diag *d)
     free(all.well);
 }
 
+const char *diag_signal_name(int signal)
+{
+    const char *name = sigabbrev_np(signal);
+    return name ? name : "?";
+}
+
 void diag_say_end(struct diag_text *t, const struct diag_proc *proc)
 {
     const struct rec_process *p = proc->p;
     if (p->fate == REC_FATE_SIGNALED) {
-        const char *name = sigabbrev_np(p->end.signal);
-        diag_printf(t, "died of signal %d (SIG%s)", (int)p->end.signal, name ? name : "?");
+        int signal = (int)p->end.signal;
+        diag_printf(t, "died of signal %d (SIG%s)", signal, diag_signal_name(signal));
     } else if (p->fate == REC_FATE_EXITED) {
         if (p->end.reason == REC_END_EXEC)
             diag_printf(t, "replaced itself by another program");

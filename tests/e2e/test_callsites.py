@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import harness
+from frec_reader import FrecReader
 
 LAB = harness.BUILD / "samples/hostgpu"
 LINES = {line.strip(): (path.name, number)
@@ -66,6 +67,32 @@ def test_off():
         assert job.status == 0, job.stderr
         calls = recording.dump("--stack")
         assert len(calls) > 15 and not [c for c in calls if "stack" in c or "site" in c]
+
+
+INTERPRETERS = sorted([*Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python3"),
+                       *Path("/usr/bin").glob("python3.[0-9]*[0-9]"), *Path("/usr/local/bin").glob("python3.[0-9]*[0-9]")])
+
+
+@pytest.mark.parametrize("interpreter", INTERPRETERS, ids=str)
+def test_interpreters(interpreter):
+    """Each CPython of the machine: its lines, or the reason why there are none."""
+    asked = subprocess.run([interpreter, "-c", "import ctypes, sys; print(*sys.version_info[:2], sys.abiflags)"],
+                           capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        pytest.skip("no ctypes")
+    version = tuple(map(int, asked.stdout.split()[:2]))
+    with harness.Recording() as recording:
+        job = recording.run_python(1, "--steps", 5, interpreter=interpreter)
+        assert job.status == 0, job.stderr
+        sites = {c["site"] for c in recording.dump() if c["op"] == "AllReduce"}
+        trace, = recording.traces.glob("*.frec")
+        meta = FrecReader(str(trace)).meta
+        assert meta["python"].startswith("%d.%d." % version)
+        if (3, 8) <= version <= (3, 14) and "t" not in asked.stdout.split()[2:]:
+            assert sites == {BACKWARD, LOSS} and meta["callsites"] == "python"
+        else:
+            reason = "free-threaded build" if version in ((3, 13), (3, 14)) else "version not known"
+            assert meta["callsites"] == "native" and meta["callsites_reason"].endswith(reason)
 
 
 def test_native_functions():

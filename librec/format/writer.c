@@ -6,9 +6,9 @@
 #include "rec/live.h"
 #include "rec/model.h"
 
-#define MIB              ((uint64_t)1 << 20)
+#define LIMIT_MIN        ((uint64_t)16 << 10)
 #define DEFAULT_TICK_NS  64
-#define DEFAULT_SEGMENT  MIB
+#define DEFAULT_SEGMENT  ((uint64_t)1 << 20)
 #define PARTS_OF_LIMIT   8  /* a rotation forgets an eighth of what may be kept */
 #define SEGMENTS_OF_PART 4  /* at least, so that parts come out nearly full */
 #define MAX_WINDOW_LOG   19 /* of zstd: half a MiB of history in the job's memory */
@@ -82,7 +82,7 @@ struct rec_writer *rec_writer_init(void *memory, const struct rec_writer_config 
     rec_crc_init(&w->crc);
     w->tick_ns = config->tick_ns ? config->tick_ns : DEFAULT_TICK_NS;
     w->level = level_of(config);
-    w->max_bytes = config->max_bytes && config->max_bytes < MIB ? MIB : config->max_bytes;
+    w->max_bytes = config->max_bytes && config->max_bytes < LIMIT_MIN ? LIMIT_MIN : config->max_bytes;
     w->segment_bytes = config->segment_bytes ? config->segment_bytes : DEFAULT_SEGMENT;
     if (w->max_bytes) {
         w->part_bytes = w->max_bytes / PARTS_OF_LIMIT;

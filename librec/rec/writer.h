@@ -37,7 +37,7 @@ struct rec_writer;
 
 struct rec_writer_config {
     uint32_t tick_ns;       /* resolution of times in the file; 0 = 64 */
-    uint64_t max_bytes;     /* all parts together; 0 = no limit. Below 1 MiB counts as 1 MiB */
+    uint64_t max_bytes;     /* all parts together; 0 = no limit. Below 16 KiB counts as 16 KiB */
     uint64_t segment_bytes; /* compressed size at which a segment ends; 0 = 1 MiB */
     int level;              /* zstd level; 0 = 1 */
 };

@@ -69,6 +69,11 @@ void case_make(struct made *made, const struct case_options *options, uint64_t n
     bool lossy = rng_chance(&rng, 50);
     if (options->losses < 0 ? lossy : options->losses)
         choose_losses(made, &rng);
+    if (made->run.stuck && !made->run.was_stopped && rng_chance(&rng, 25)) {
+        made->recording.watchdog_ns = rng_in(&rng, 5000, 20000) * MS;
+        made->after += made->recording.watchdog_ns;
+        made->recording.end += made->recording.watchdog_ns;
+    }
 }
 
 void case_free(struct made *made)
@@ -180,6 +185,8 @@ void case_tell(const struct made *made, const struct rec_verdict *verdict, enum 
            made->plan.marks ? ", GPU marks" : "", made->plan.eager_bytes ? ", eager sends" : "",
            (double)made->run.last / 1e9, (double)made->recording.end / 1e9,
            made->recording.terminated ? " by SIGTERM" : "");
+    if (made->recording.watchdog_ns)
+        printf("  watchdogs after %.3f s\n", (double)made->recording.watchdog_ns / 1e9);
     printf("  fault: %s\n", made->fault.kind ? made->fault.told : "none");
     for (int i = 0; i < made->plan.nranks; i++)
         if (l->lost[i] || l->rotated[i] || l->no_trace[i] || l->keep_percent[i])

@@ -1,301 +1,4 @@
-#include "execute.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-#define NONE  UINT32_MAX
-#define NEVER UINT64_MAX
-
-/* Room for one more in an array. */
-#define GROW(array, count, capacity)                                                                         \
-    do {                                                                                                     \
-        if ((count) == (capacity)) {                                                                         \
-            (capacity) = (capacity) ? (capacity)*2 : 64;                                                     \
-            (array) = realloc((array), (capacity) * sizeof *(array));                                        \
-            if (!(array))                                                                                    \
-                abort();                                                                                     \
-        }                                                                                                    \
-    } while (0)
-
-/* Where members meet: a collective, a message, a creation, a graph, a finalize. */
-struct meeting {
-    int needed, posted, active;
-    struct act first;
-    bool fits, done, scheduled;
-    uint32_t parts; /* list of (op) through op.next */
-};
-
-/* A call's work on the device. */
-struct op {
-    int rank;
-    uint32_t part, meeting, next;
-    uint32_t delivers; /* of a send that ends by itself: where the message goes; NONE */
-    bool done;
-};
-
-/* One communicator's share of a launch. */
-struct part {
-    int rank;
-    uint32_t first_op, nops, left;
-    unsigned streams; /* bits */
-    int heads, wants;
-    bool active;
-};
-
-struct stream {
-    uint32_t *parts;
-    size_t count, capacity, head;
-    uint64_t launches, started, ended;
-    uint64_t *launch_of; /* by position in parts */
-    size_t launch_cap;
-};
-
-enum wait_kind { WAIT_NONE, WAIT_TIME, WAIT_MEETING, WAIT_SYNC, WAIT_QUEUE, WAIT_JOIN, WAIT_OVER };
-
-struct thread {
-    size_t pc;
-    enum wait_kind wait;
-    uint32_t meeting;
-    size_t call;                 /* the call it is inside */
-    size_t targets[STREAMS_MAX]; /* of a sync */
-    uint64_t ordinal;
-    uint32_t group, groups;
-    size_t group_first; /* first call of the open group */
-    int depth;
-    bool started;
-};
-
-struct host {
-    struct thread threads[LANES];
-    struct stream streams[STREAMS_MAX];
-    uint64_t seq[COMMS_MAX], data[COMMS_MAX], created[COMMS_MAX], graphs[COMMS_MAX];
-    uint64_t messages[COMMS_MAX][RANKS_MAX][2];
-    bool dead;
-};
-
-enum event_kind { EV_THREAD, EV_MEETING };
-struct event {
-    uint64_t at, order;
-    enum event_kind kind;
-    uint32_t a, b;
-};
-
-struct machine {
-    const struct plan *plan;
-    struct run *run;
-    struct rng rng;
-    struct host *hosts;
-    uint64_t now, order;
-    struct event *heap;
-    size_t nheap, heap_cap;
-    struct meeting *meetings;
-    size_t nmeetings, meetings_cap;
-    struct op *ops;
-    size_t nops, ops_cap;
-    struct part *parts;
-    size_t nparts, parts_cap;
-    uint64_t *keys; /* hash of meetings */
-    uint32_t *values;
-    size_t map_size, map_used;
-};
-
-/* ---- events ---- */
-
-static bool earlier(const struct event *a, const struct event *b)
-{
-    return a->at != b->at ? a->at < b->at : a->order < b->order;
-}
-
-static void schedule(struct machine *m, uint64_t at, enum event_kind kind, uint32_t a, uint32_t b)
-{
-    GROW(m->heap, m->nheap, m->heap_cap);
-    size_t i = m->nheap++;
-    struct event event = {at, m->order++, kind, a, b};
-    for (; i && earlier(&event, &m->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        m->heap[i] = m->heap[(i - 1) / 2];
-    m->heap[i] = event;
-}
-
-static struct event next_event(struct machine *m)
-{
-    struct event top = m->heap[0], last = m->heap[--m->nheap];
-    size_t i = 0;
-    for (size_t child; (child = 2 * i + 1) < m->nheap; i = child) {
-        if (child + 1 < m->nheap && earlier(&m->heap[child + 1], &m->heap[child]))
-            child++;
-        if (!earlier(&m->heap[child], &last))
-            break;
-        m->heap[i] = m->heap[child];
-    }
-    m->heap[i] = last;
-    return top;
-}
-
-static void wake(struct machine *m, int rank, int lane, uint64_t after)
-{
-    m->hosts[rank].threads[lane].wait = WAIT_TIME;
-    schedule(m, m->now + after, EV_THREAD, (uint32_t)rank, (uint32_t)lane);
-}
-
-/* ---- meetings ---- */
-
-static uint32_t *map_at(struct machine *m, uint64_t key)
-{
-    if (m->map_used * 2 >= m->map_size) {
-        size_t old = m->map_size;
-        uint64_t *keys = m->keys;
-        uint32_t *values = m->values;
-        m->map_size = old ? old * 2 : 1024;
-        m->map_used = 0;
-        m->keys = calloc(m->map_size, sizeof *m->keys);
-        m->values = calloc(m->map_size, sizeof *m->values);
-        if (!m->keys || !m->values)
-            abort();
-        for (size_t i = 0; i < old; i++)
-            if (keys[i])
-                *map_at(m, keys[i]) = values[i];
-        free(keys);
-        free(values);
-    }
-    size_t i = key & (m->map_size - 1);
-    while (m->keys[i] && m->keys[i] != key)
-        i = (i + 1) & (m->map_size - 1);
-    if (!m->keys[i]) {
-        m->keys[i] = key;
-        m->values[i] = NONE;
-        m->map_used++;
-    }
-    return &m->values[i];
-}
-
-static uint64_t bytes_of(const struct act *act)
-{
-    return act->count * rec_dtype_size(act->dtype);
-}
-
-static bool fits(const struct act *a, const struct act *b)
-{
-    if ((rec_kind_flags(a->kind) & REC_KF_P2P) && a->what == ACT_CALL)
-        return bytes_of(a) == bytes_of(b);
-    if (a->kind != b->kind)
-        return false;
-    return !(rec_kind_flags(a->kind) & REC_KF_DATA) || bytes_of(a) == bytes_of(b);
-}
-
-/* classes: 1 data, 2 creation, 3 graph, 4 finalize, 5 messages */
-static uint32_t meet(struct machine *m, int class_id, const struct act *act, uint64_t number, int src,
-                     int dst, int needed)
-{
-    uint64_t key = rec_mix64(rec_mix64(number * 8 + (uint64_t)class_id) ^
-                             ((uint64_t)act->comm << 20 | (uint64_t)(src + 1) << 10 | (uint64_t)(dst + 1))) |
-                   1;
-    uint32_t *at = map_at(m, key);
-    if (*at == NONE) {
-        *at = (uint32_t)m->nmeetings;
-        GROW(m->meetings, m->nmeetings, m->meetings_cap);
-        m->meetings[m->nmeetings++] =
-            (struct meeting){.needed = needed, .first = *act, .fits = true, .parts = NONE};
-    }
-    struct meeting *meeting = &m->meetings[*at];
-    meeting->posted++;
-    meeting->fits = meeting->fits && fits(&meeting->first, act);
-    return *at;
-}
-
-static void try_meeting(struct machine *m, uint32_t index)
-{
-    struct meeting *meeting = &m->meetings[index];
-    if (meeting->scheduled || !meeting->fits || meeting->active < meeting->needed)
-        return;
-    meeting->scheduled = true;
-    uint64_t duration = 10 * US + bytes_of(&meeting->first) / 16 + rng_in(&m->rng, 0, 40 * US);
-    if (meeting->first.what == ACT_CALL && (rec_kind_flags(meeting->first.kind) & REC_KF_CREATE))
-        duration += 2 * MS;
-    schedule(m, m->now + duration, EV_MEETING, index, 0);
-}
-
-/* ---- streams ---- */
-
-static void note_marks(struct machine *m, int rank, int stream)
-{
-    struct stream *s = &m->hosts[rank].streams[stream];
-    uint64_t ended = s->head ? s->launch_of[s->head - 1] : 0;
-    uint64_t started = s->head < s->count ? s->launch_of[s->head] : ended;
-    if (s->head < s->count && started == ended)
-        ended--; /* another communicator's part of the same launch is still to come */
-    if (started == s->started && ended == s->ended)
-        return;
-    s->started = started;
-    s->ended = ended;
-    struct rank_run *run = &m->run->ranks[rank];
-    GROW(run->marks, run->nmarks, run->marks_cap);
-    run->marks[run->nmarks++] = (struct mark){m->now, stream, started, ended};
-}
-
-static void activate(struct machine *m, uint32_t index)
-{
-    struct part *part = &m->parts[index];
-    if (part->active || m->hosts[part->rank].dead)
-        return;
-    part->active = true;
-    uint32_t first = part->first_op, last = first + part->nops;
-    for (uint32_t i = first; i < last; i++) {
-        const struct op *op = &m->ops[i];
-        m->meetings[op->meeting].active++;
-        try_meeting(m, op->meeting);
-        if (op->delivers != NONE) {
-            m->meetings[op->delivers].active++;
-            try_meeting(m, op->delivers);
-        }
-    }
-}
-
-static void check_head(struct machine *m, int rank, int stream)
-{
-    struct stream *s = &m->hosts[rank].streams[stream];
-    if (s->head >= s->count)
-        return;
-    uint32_t part = s->parts[s->head];
-    if (++m->parts[part].heads == m->parts[part].wants)
-        activate(m, part);
-}
-
-static void poll_rank(struct machine *m, int rank);
-
-static void finish_part(struct machine *m, uint32_t index)
-{
-    struct part *part = &m->parts[index];
-    int rank = part->rank;
-    unsigned streams = part->streams;
-    for (int s = 0; s < STREAMS_MAX; s++)
-        if (streams & 1u << s) {
-            m->hosts[rank].streams[s].head++;
-            note_marks(m, rank, s);
-        }
-    for (int s = 0; s < STREAMS_MAX; s++)
-        if (streams & 1u << s)
-            check_head(m, rank, s);
-    poll_rank(m, rank);
-}
-
-static void finish_op(struct machine *m, uint32_t index)
-{
-    struct op *op = &m->ops[index];
-    if (op->done || m->hosts[op->rank].dead)
-        return;
-    op->done = true;
-    if (op->part != NONE && --m->parts[op->part].left == 0)
-        finish_part(m, op->part);
-}
-
-static void end_meeting(struct machine *m, uint32_t index)
-{
-    m->meetings[index].done = true;
-    for (uint32_t i = m->meetings[index].parts; i != NONE; i = m->ops[i].next)
-        finish_op(m, i);
-    for (int r = 0; r < m->plan->nranks; r++)
-        poll_rank(m, r);
-}
+#include "machine.h"
 
 /* ---- calls ---- */
 
@@ -338,19 +41,19 @@ static uint32_t post(struct machine *m, int rank, const struct call *call, uint3
     const struct plan_comm *comm = &m->plan->comms[act->comm];
     uint32_t meeting, delivers = NONE;
     if (act->what == ACT_GRAPH) {
-        meeting = meet(m, 3, act, call->seq, -1, -1, comm->nmembers);
+        meeting = machine_meet(m, 3, act, call->seq, -1, -1, comm->nmembers);
     } else if (rec_kind_flags(act->kind) & REC_KF_P2P) {
         int self = plan_place(comm, rank);
         bool send = act->kind == REC_SEND;
-        bool eager = send && bytes_of(act) < m->plan->eager_bytes;
-        meeting = meet(m, 5, act, call->seq, send ? self : act->peer, send ? act->peer : self, 2);
+        bool eager = send && machine_bytes(act) < m->plan->eager_bytes;
+        meeting = machine_meet(m, 5, act, call->seq, send ? self : act->peer, send ? act->peer : self, 2);
         if (eager) {
             /* The buffer takes it: the other side finds it there whenever it comes. */
             delivers = meeting;
-            meeting = meet(m, 6, act, call->seq, self, act->peer, 1);
+            meeting = machine_meet(m, 6, act, call->seq, self, act->peer, 1);
         }
     } else {
-        meeting = meet(m, 1, act, host->data[act->comm]++, -1, -1, comm->nmembers);
+        meeting = machine_meet(m, 1, act, host->data[act->comm]++, -1, -1, comm->nmembers);
     }
     GROW(m->ops, m->nops, m->ops_cap);
     m->ops[m->nops] = (struct op){rank, part, meeting, m->meetings[meeting].parts, delivers, false};
@@ -375,12 +78,12 @@ static void push_part(struct machine *m, int rank, uint32_t part, const uint64_t
         GROW(stream->parts, stream->count, stream->capacity);
         stream->launch_of[stream->count] = launch[s];
         stream->parts[stream->count++] = part;
-        note_marks(m, rank, s);
+        machine_note_marks(m, rank, s);
     }
     for (int s = 0; s < STREAMS_MAX; s++)
         if (m->parts[part].streams & 1u << s &&
             m->hosts[rank].streams[s].head + 1 == m->hosts[rank].streams[s].count)
-            check_head(m, rank, s);
+            machine_check_head(m, rank, s);
 }
 
 /* Calls first … last-1 of one thread as one launch, communicator by communicator. */
@@ -405,7 +108,7 @@ static void launch(struct machine *m, int rank, int lane, size_t first, size_t l
             if (part == NONE) {
                 GROW(m->parts, m->nparts, m->parts_cap);
                 part = (uint32_t)m->nparts++;
-                m->parts[part] = (struct part){.rank = rank, .first_op = (uint32_t)m->nops};
+                m->parts[part] = (struct part){.rank = rank, .first_op = (uint32_t)m->nops, .posted = m->now};
             }
             post(m, rank, call, part);
             struct part *p = &m->parts[part];
@@ -449,7 +152,7 @@ static void launch_call(struct machine *m, int rank, int lane)
     t->wait = WAIT_TIME;
     launch(m, rank, lane, first, last);
     call_of(m, rank, index)->exit = m->now + took;
-    wake(m, rank, lane, took);
+    machine_wake(m, rank, lane, took);
 }
 
 /* What it had begun and what has not come together yet never will. */
@@ -482,11 +185,11 @@ static void start_create(struct machine *m, int rank, int lane, size_t index)
     struct thread *t = &m->hosts[rank].threads[lane];
     const struct act *act = &call_of(m, rank, index)->act;
     t->call = index;
-    t->meeting =
-        meet(m, 2, act, m->hosts[rank].created[act->comm]++, -1, -1, m->plan->comms[act->comm].nmembers);
+    t->meeting = machine_meet(m, 2, act, m->hosts[rank].created[act->comm]++, -1, -1,
+                              m->plan->comms[act->comm].nmembers);
     t->wait = WAIT_MEETING;
     m->meetings[t->meeting].active++;
-    try_meeting(m, t->meeting);
+    machine_try(m, t->meeting);
 }
 
 /* Ops of this communicator that are not done on this rank. */
@@ -507,17 +210,17 @@ static void start_teardown(struct machine *m, int rank, int lane, size_t index)
     t->call = index;
     if (act.kind == REC_COMM_ABORT) {
         call_of(m, rank, index)->exit = m->now + MS;
-        wake(m, rank, lane, MS);
+        machine_wake(m, rank, lane, MS);
         return;
     }
     t->meeting = NONE;
     if (act.kind == REC_COMM_FINALIZE && m->plan->destroy_waits) {
-        t->meeting = meet(m, 4, &act, 0, -1, -1, m->plan->comms[act.comm].nmembers);
+        t->meeting = machine_meet(m, 4, &act, 0, -1, -1, m->plan->comms[act.comm].nmembers);
         m->meetings[t->meeting].active++;
-        try_meeting(m, t->meeting);
+        machine_try(m, t->meeting);
     }
     t->wait = WAIT_MEETING;
-    poll_rank(m, rank);
+    machine_poll(m, rank);
 }
 
 static void start_sync(struct machine *m, int rank, int lane)
@@ -526,7 +229,7 @@ static void start_sync(struct machine *m, int rank, int lane)
     for (int s = 0; s < STREAMS_MAX; s++)
         host->threads[lane].targets[s] = s / 4 == lane ? host->streams[s].count : 0;
     host->threads[lane].wait = WAIT_SYNC;
-    poll_rank(m, rank);
+    machine_poll(m, rank);
 }
 
 static void do_call(struct machine *m, int rank, int lane, const struct act *act)
@@ -541,7 +244,7 @@ static void do_call(struct machine *m, int rank, int lane, const struct act *act
     } else if (t->depth) {
         uint64_t took = host_time(m) / 8;
         call_of(m, rank, index)->exit = m->now + took;
-        wake(m, rank, lane, took);
+        machine_wake(m, rank, lane, took);
     } else {
         t->call = index;
         launch_call(m, rank, lane);
@@ -555,7 +258,7 @@ static void start_group(struct machine *m, int rank, int lane)
         t->group = ++t->groups;
         t->group_first = m->run->ranks[rank].ncalls;
     }
-    wake(m, rank, lane, US);
+    machine_wake(m, rank, lane, US);
 }
 
 static void end_group(struct machine *m, int rank, int lane, const struct act *act)
@@ -575,7 +278,7 @@ static void step(struct machine *m, int rank, int lane)
         return;
     if (t->pc >= program->count) {
         t->wait = WAIT_OVER;
-        poll_rank(m, rank);
+        machine_poll(m, rank);
         return;
     }
     const struct act *act = &program->acts[t->pc++];
@@ -594,17 +297,17 @@ static void step(struct machine *m, int rank, int lane)
         start_sync(m, rank, lane);
         break;
     case ACT_COMPUTE:
-        wake(m, rank, lane, act->ns + rng_in(&m->rng, 0, act->ns / 4));
+        machine_wake(m, rank, lane, act->ns + rng_in(&m->rng, 0, act->ns / 4));
         break;
     case ACT_SPAWN:
         if (!host->threads[1].started)
-            wake(m, rank, 1, 50 * US);
+            machine_wake(m, rank, 1, 50 * US);
         host->threads[1].started = true;
-        wake(m, rank, lane, 20 * US);
+        machine_wake(m, rank, lane, 20 * US);
         break;
     case ACT_JOIN:
         t->wait = WAIT_JOIN;
-        poll_rank(m, rank);
+        machine_poll(m, rank);
         break;
     case ACT_KILL:
         end_process(m, rank, false, 0);
@@ -646,10 +349,10 @@ static void poll_meeting(struct machine *m, int rank, int lane)
         if (act->kind == REC_COMM_SPLIT)
             m->hosts[rank].seq[made] = 1;
     }
-    wake(m, rank, lane, took);
+    machine_wake(m, rank, lane, took);
 }
 
-static void poll_rank(struct machine *m, int rank)
+void machine_poll(struct machine *m, int rank)
 {
     struct host *host = &m->hosts[rank];
     for (int lane = 0; lane < LANES && !host->dead; lane++) {
@@ -657,11 +360,11 @@ static void poll_rank(struct machine *m, int rank)
         if (t->wait == WAIT_MEETING)
             poll_meeting(m, rank, lane);
         else if (t->wait == WAIT_SYNC && synced(host, t))
-            wake(m, rank, lane, 10 * US);
+            machine_wake(m, rank, lane, 10 * US);
         else if (t->wait == WAIT_QUEUE)
             launch_call(m, rank, lane);
         else if (t->wait == WAIT_JOIN && (!host->threads[1].started || host->threads[1].wait == WAIT_OVER))
-            wake(m, rank, lane, 10 * US);
+            machine_wake(m, rank, lane, 10 * US);
     }
 }
 
@@ -672,13 +375,32 @@ static void begin(struct machine *m)
         for (int c = 0; c < COMMS_MAX; c++)
             m->run->ranks[r].made[c] = NEVER;
         m->now = rng_in(&m->rng, 0, 300 * MS);
-        wake(m, r, 0, 0);
+        machine_wake(m, r, 0, 0);
     }
+}
+
+/* When a rank issued the first of what it still waits for. */
+static uint64_t stuck_since(const struct machine *m, int rank)
+{
+    const struct host *host = &m->hosts[rank];
+    uint64_t since = NEVER;
+    for (int s = 0; s < STREAMS_MAX && !host->dead; s++)
+        if (host->streams[s].head < host->streams[s].count) {
+            const struct part *part = &m->parts[host->streams[s].parts[host->streams[s].head]];
+            since = part->posted < since ? part->posted : since;
+        }
+    for (int l = 0; l < LANES && !host->dead; l++)
+        if (host->threads[l].wait == WAIT_MEETING) {
+            uint64_t enter = m->run->ranks[rank].calls[host->threads[l].call].enter;
+            since = enter < since ? enter : since;
+        }
+    return since;
 }
 
 static void finish(struct machine *m)
 {
     for (int r = 0; r < m->plan->nranks; r++) {
+        m->run->ranks[r].stuck_since = stuck_since(m, r);
         m->run->stuck = m->run->stuck || !m->hosts[r].dead;
         for (int s = 0; s < STREAMS_MAX; s++) {
             free(m->hosts[r].streams[s].parts);
@@ -703,7 +425,7 @@ void run_plan(const struct plan *plan, uint64_t seed, uint64_t until, struct run
         abort();
     begin(&m);
     while (m.nheap) {
-        struct event event = next_event(&m);
+        struct event event = machine_next(&m);
         if (event.at > until) {
             run->was_stopped = true;
             break;
@@ -712,7 +434,7 @@ void run_plan(const struct plan *plan, uint64_t seed, uint64_t until, struct run
         if (event.kind == EV_THREAD)
             step(&m, (int)event.a, (int)event.b);
         else
-            end_meeting(&m, event.a);
+            machine_end_meeting(&m, event.a);
     }
     finish(&m);
 }

@@ -35,6 +35,7 @@ struct rank_run {
     bool exited;  /* with status, else it vanished */
     int status;
     uint64_t made[COMMS_MAX]; /* when the communicator was ready here; UINT64_MAX */
+    uint64_t stuck_since;     /* when it issued what it waits for in the end; UINT64_MAX: it does not wait */
 };
 
 struct run {

@@ -242,6 +242,9 @@ static void simpler(struct minimiser *m)
     candidate = copy_of(m->best);
     candidate->plan.queue_bound = 1024;
     try(m, candidate);
+    candidate = copy_of(m->best);
+    candidate->recording.watchdog_ns = 0;
+    try(m, candidate);
     for (int what = 0; what < RANKS_MAX * 4; what++)
         if (lacks(&m->best->recording.losses, what)) {
             candidate = copy_of(m->best);

@@ -14,6 +14,9 @@
 #define DRAIN_NS     (250 * MS)
 #define HEARTBEAT_NS (2 * SEC)
 #define BATCH        256
+#define ROTATE_BYTES (16 << 10)
+#define ROTATE_NS    (2 * MS)  /* between drains of a file that is to rotate: each costs some bytes */
+#define GRACE_NS     (2 * SEC) /* from the first end to that of the others */
 
 struct recorder {
     const struct plan *plan;
@@ -30,7 +33,8 @@ struct recorder {
     size_t marks;
     struct mark mark[STREAMS_MAX];
     uint64_t open_key;
-    uint64_t drop_from[4], drop_to[4], keep_from; /* calls by index: bursts lost, first one kept */
+    uint64_t drop_from[4], drop_to[4]; /* calls by index: bursts lost */
+    bool rotates;
 };
 
 int host_of(const struct plan *plan, int rank)
@@ -152,16 +156,15 @@ static void write_ops(struct recorder *r, uint64_t until)
                 continue;
             if (call->exit > until)
                 break;
-            bool rotated = i < r->keep_from;
-            if (rotated || dropped(r, i)) {
+            if (dropped(r, i)) {
                 rec_writer_ops(r->writer, batch, count);
                 count = 0;
                 struct rec_loss loss = {.thread = (uint32_t)lane + 1,
                                         .first_ordinal = call->ordinal,
                                         .count = 1,
-                                        .why = rotated ? REC_LOSS_ROTATED : REC_LOSS_RING_FULL};
+                                        .why = REC_LOSS_RING_FULL};
                 rec_writer_loss(r->writer, wall(r, until), &loss);
-                if (call->act.comm >= 0 && !rotated) {
+                if (call->act.comm >= 0) {
                     r->lost[call->act.comm]++;
                     r->changed[call->act.comm] = true;
                 }
@@ -263,8 +266,6 @@ static void choose_losses(struct recorder *r, const struct losses *losses, struc
         r->drop_from[i] = rng_in(rng, 0, n - 1);
         r->drop_to[i] = r->drop_from[i] + rng_in(rng, 1, n / 8 + 1);
     }
-    if (losses->rotated[r->rank] && n)
-        r->keep_from = rng_in(rng, 0, n - 1);
 }
 
 static bool is_torn(const char *path)
@@ -295,16 +296,49 @@ static bool cut(const char *path, unsigned percent)
     return true;
 }
 
+/* How the process ends. */
+struct ending {
+    uint64_t at;
+    bool told; /* leaves an end record */
+    struct rec_end end;
+};
+
+/* When the first of those who wait gives up; UINT64_MAX. */
+static uint64_t first_abort(const struct run *run, const struct plan *plan, const struct recording *recording)
+{
+    uint64_t first = UINT64_MAX;
+    for (int i = 0; i < plan->nranks && recording->watchdog_ns; i++)
+        if (run->ranks[i].stuck_since != UINT64_MAX &&
+            run->ranks[i].stuck_since + recording->watchdog_ns < first)
+            first = run->ranks[i].stuck_since + recording->watchdog_ns;
+    return first;
+}
+
+static struct ending ending_of(const struct recorder *r, const struct recording *recording, uint64_t jitter)
+{
+    const struct rank_run *mine = r->mine;
+    if (mine->end != UINT64_MAX && mine->end <= recording->end)
+        return (struct ending){mine->end, mine->exited, {.reason = REC_END_EXIT, .status = mine->status}};
+    uint64_t first = first_abort(r->run, r->plan, recording);
+    uint64_t own = mine->stuck_since == UINT64_MAX ? UINT64_MAX : mine->stuck_since + recording->watchdog_ns;
+    if (first != UINT64_MAX && own < first + GRACE_NS)
+        return (struct ending){own + jitter, true, {.reason = REC_END_SIGNAL, .signal = 6}};
+    struct ending last = {
+        recording->end + jitter, recording->terminated, {.reason = REC_END_SIGNAL, .signal = 15}};
+    if (first != UINT64_MAX && first + GRACE_NS < recording->end)
+        last.at = first + GRACE_NS + jitter;
+    return last;
+}
+
 static bool write_file(struct recorder *r, const struct recording *recording, struct rng *rng, char *path)
 {
-    bool killed = r->mine->end != UINT64_MAX && r->mine->end <= recording->end && !r->mine->exited;
-    bool exited = r->mine->end != UINT64_MAX && r->mine->end <= recording->end && r->mine->exited;
-    uint64_t jitter = rng_in(rng, 0, 40 * MS);
-    r->last = killed || exited ? r->mine->end : recording->end + jitter;
-    bool told = exited || (!killed && recording->terminated);
+    struct ending ending = ending_of(r, recording, rng_in(rng, 0, 40 * MS));
+    r->last = ending.at;
     uint64_t first = r->mine->ncalls ? r->mine->calls[0].enter : 0, heartbeat = 0;
+    uint64_t work = r->mine->ncalls ? r->mine->calls[r->mine->ncalls - 1].enter : 0;
     struct rec_error err;
-    for (uint64_t now = first + rng_in(rng, 1, 60) * MS; now < r->last; now += DRAIN_NS) {
+    for (uint64_t now = first + rng_in(rng, 1, 60) * MS; now < r->last;
+         now += r->rotates && now < work ? ROTATE_NS : DRAIN_NS) {
         bool due = now >= heartbeat;
         if (due)
             heartbeat = now + HEARTBEAT_NS;
@@ -312,12 +346,9 @@ static bool write_file(struct recorder *r, const struct recording *recording, st
         if (rec_writer_flush(r->writer, &err) != REC_OK)
             return false;
     }
-    if (told) {
+    if (ending.told) {
         drain(r, r->last, false);
-        struct rec_end end = {.reason = exited ? REC_END_EXIT : REC_END_SIGNAL,
-                              .status = r->mine->status,
-                              .signal = exited ? 0 : 15};
-        rec_writer_end(r->writer, wall(r, r->last), &end);
+        rec_writer_end(r->writer, wall(r, r->last), &ending.end);
         if (rec_writer_close(r->writer, &err) != REC_OK)
             return false;
     } else {
@@ -342,6 +373,8 @@ bool record_run(const struct plan *plan, const struct run *run, const struct rec
         char path[256];
         *r = (struct recorder){.plan = plan, .run = run, .mine = &run->ranks[rank], .rank = rank};
         r->skew = recording->losses.skew_ns[host_of(plan, rank)];
+        r->rotates = recording->losses.rotated[rank];
+        config.max_bytes = r->rotates ? ROTATE_BYTES : 0;
         r->writer = rec_writer_init(memory, &config);
         choose_losses(r, &recording->losses, &rng);
         ok = open_file(r, dir, path, sizeof path) && write_file(r, recording, &rng, path);

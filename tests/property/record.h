@@ -8,7 +8,7 @@
 struct losses {
     uint64_t skew_ns[RANKS_MAX]; /* clock offset, by host */
     bool lost[RANKS_MAX];        /* some bursts of records */
-    bool rotated[RANKS_MAX];     /* the beginning is gone */
+    bool rotated[RANKS_MAX];     /* the beginning is gone: so little is kept that the writer rotates */
     bool no_trace[RANKS_MAX];
     unsigned keep_percent[RANKS_MAX]; /* of the file; 0 = all */
 };
@@ -16,6 +16,8 @@ struct losses {
 struct recording {
     uint64_t end;    /* when the job was ended from outside; what ended before is not touched */
     bool terminated; /* by SIGTERM, which leaves an end record; else by SIGKILL */
+    /* Who has waited for so long aborts, and the launcher terminates the others soon after; 0 = nobody. */
+    uint64_t watchdog_ns;
     struct losses losses;
 };
 

@@ -56,8 +56,8 @@ void top_process_open(struct top_process *process, const struct top_op *op)
 
 bool top_tells_progress(unsigned kind)
 {
-    return (rec_kind_flags(kind) &
-            (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE | REC_KF_TEARDOWN)) != 0;
+    return kind == REC_GRAPH_LAUNCH || (rec_kind_flags(kind) & (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA |
+                                                                REC_KF_CREATE | REC_KF_TEARDOWN)) != 0;
 }
 
 static void take_text(char *out, size_t size, const json_t *object, const char *key)

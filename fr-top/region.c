@@ -173,7 +173,7 @@ static uint64_t find_busy_streams(struct region *region)
         struct rec_gpu gpu;
         uint64_t launched = atomic_load_explicit(&live->marks[s].launched, memory_order_relaxed);
         rec_live_gpu(live, s, &gpu);
-        region->busy[s] = marks && gpu.dropped == 0 && launched > gpu.ended;
+        region->busy[s] = marks && launched > gpu.ended && (gpu.dropped == 0 || gpu.ended + 1 < gpu.dropped);
         pending += region->busy[s] ? launched - gpu.ended : 0;
     }
     return pending;
@@ -247,6 +247,7 @@ static void read_gpu(struct top_probe *probe, struct region *region, const struc
 
 struct measured {
     uint64_t calls, bytes; /* data calls that returned since the last reading */
+    uint64_t replayed;     /* calls in the graphs that were launched since */
     uint64_t newest;       /* raw exit time of the latest call */
     struct rec_slot last;  /* latest call that tells progress */
     uint32_t last_thread;
@@ -282,8 +283,11 @@ static void read_chunk(const struct region *region, uint32_t c, struct measured 
             break;
         if (slot.exit > mine.newest)
             mine.newest = slot.exit;
-        if (mine.last.exit == 0 && slot.comm != REC_LIVE_NONE16 && top_tells_progress(slot.kind))
+        bool placed = slot.comm != REC_LIVE_NONE16 || slot.kind == REC_GRAPH_LAUNCH;
+        if (mine.last.exit == 0 && placed && top_tells_progress(slot.kind))
             mine.last = slot;
+        if (fresh && slot.kind == REC_GRAPH_LAUNCH)
+            mine.replayed += slot.count;
         if (fresh && rec_kind_flags(slot.kind) & REC_KF_DATA)
             measure(region, &slot, &mine);
     }
@@ -305,6 +309,7 @@ static void read_finished(struct top_probe *probe, struct region *region, const 
     *sum = (struct measured){.newest = region->newest_exit};
     for (uint32_t c = 0; c < region->live.header->chunk_count && sum->calls < MAX_SLOTS_READ; c++)
         read_chunk(region, c, sum);
+    process->ops += sum->replayed;
     if (sum->newest > 0) {
         uint64_t exit_ns = rec_clock_ns(clock, sum->newest);
         if (exit_ns > process->last_call_ns)
@@ -352,7 +357,8 @@ static void set_rates(struct top_probe *probe, struct region *region, const stru
         double ops = (double)(process->ops - probe->ops_base);
         process->ops_per_s = ops / seconds;
         /* Not every call may have been looked at: the rest counts as much as those on average. */
-        double scale = sum->calls > 0 && ops > (double)sum->calls ? ops / (double)sum->calls : 1;
+        double own = ops - (double)sum->replayed;
+        double scale = sum->calls > 0 && own > (double)sum->calls ? own / (double)sum->calls : 1;
         process->bytes_per_s = (double)sum->bytes * scale / seconds;
         top_kind_update(process->kinds, sum->kinds, seconds, scale, !region->rated);
         region->rated = true;

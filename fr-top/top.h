@@ -85,7 +85,7 @@ struct top_process {
     struct rec_end end;                        /* reason, status, signal */
     uint64_t start_ns, alive_ns, last_call_ns; /* 0 unknown */
     uint64_t looked_ns;                        /* when this was read */
-    uint64_t ops;                              /* collective-like and P2P calls entered */
+    uint64_t ops; /* collective-like and P2P calls entered, those of launched graphs too */
     uint64_t lost;
     uint64_t file_bytes;
     uint32_t file_error;

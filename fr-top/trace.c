@@ -23,6 +23,7 @@ struct trace {
     uint64_t changed_ns;     /* our time then */
     uint64_t newest_ns;      /* its own time of the last record */
     uint64_t newest_exit_ns, last_call_ns;
+    uint64_t replayed; /* calls in launched graphs, so far */
     uint64_t readings;
     bool rated;
     int64_t behind_ns; /* smallest (our time - its time) seen when it changed */
@@ -111,7 +112,8 @@ static void take_comm(struct top_probe *probe, const struct rec_comm_def *def)
 
 struct tail {
     uint64_t newest_ns, last_call_ns;
-    uint64_t bytes; /* of calls that returned since the last reading */
+    uint64_t replayed; /* calls in graphs that were launched since the last reading */
+    uint64_t bytes;    /* of calls that returned since the last reading */
     uint64_t newest_exit_ns;
     struct top_kind_sum kinds[TOP_KINDS];
     struct rec_op recent[RECENT]; /* the last launches, a ring */
@@ -155,7 +157,10 @@ static void take_op(struct top_probe *probe, const struct trace *trace, const st
         launch_group(probe, tail, op);
     if (op->launch != 0 && !(op->flags & REC_OF_CAPTURED))
         tail->recent[tail->nrecent++ % RECENT] = *op;
-    if (op->comm != REC_ID_NONE && top_tells_progress(op->kind) && op->exit_ns >= process->now.since_ns) {
+    if (op->exit_ns > trace->newest_exit_ns && op->kind == REC_GRAPH_LAUNCH)
+        tail->replayed += op->count;
+    bool placed = op->comm != REC_ID_NONE || op->kind == REC_GRAPH_LAUNCH;
+    if (placed && top_tells_progress(op->kind) && op->exit_ns >= process->now.since_ns) {
         process->now.op = *op;
         process->now.since_ns = op->exit_ns;
     }
@@ -299,6 +304,8 @@ static void take_tail(struct top_probe *probe, struct trace *trace, const struct
         lost += member->lost;
         member->moving = !process->ended && tail->newest_ns < member->changed_ns + SETTLED_NS;
     }
+    trace->replayed += tail->replayed;
+    ops += trace->replayed;
     process->ops_per_s = process->bytes_per_s = NAN;
     if (trace->readings > 0 && tail->newest_ns > trace->newest_ns && ops >= process->ops) {
         double seconds = (double)(tail->newest_ns - trace->newest_ns) / 1e9;

@@ -47,7 +47,7 @@ static const struct tui_column rank_columns[] = {
     [R_HOST] = {"HOST", "where it runs", .width = 8, .max_width = 40},
     [R_STATE] = {"STATE", "worst first", .width = 8, .numeric = true, .rising = true, .left = true},
     [R_ROLE] = {"VERDICT", "what the diagnosis says of it", .width = 7},
-    [R_OP] = {"OP", "the oldest call inside NCCL, else on the GPU, else the last one", .width = 10,
+    [R_OP] = {"OP", "the oldest call inside NCCL, else on the GPU, else the last one", .width = 11,
               .max_width = 24},
     [R_WHERE] = {"AT", "where that call is: host, queue, gpu, done; - = not known", .width = 5},
     [R_FOR] = {"FOR", "how long inside, or since it returned", .width = 6, .numeric = true},
@@ -115,7 +115,7 @@ static void process_cell(const struct top_snapshot *snapshot, const struct top_p
             top_put_text(cell, "-");
         break;
     case R_SEQ:
-        if (member != NULL)
+        if (member != NULL || now->op.kind == REC_GRAPH_LAUNCH)
             top_put_u64(cell, now->op.seq);
         else
             top_put_text(cell, "-");

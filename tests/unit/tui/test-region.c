@@ -306,6 +306,36 @@ static void test_gpu(void **state)
     drop_region(region);
 }
 
+/* Inference replays graphs: each launch is progress, and counts for the calls in it. */
+static void test_graph_launches(void **state)
+{
+    struct place *place = *state;
+    struct region *region = &place->region;
+    make_region(place, region, "1-1", meta);
+    make_comm(region, 0, 42, "world", 3);
+    refresh(place);
+    for (uint32_t i = 0; i < 5; i++) {
+        enter(region, 0);
+        leave(region);
+        region->live.comms[0].next_seq--;
+        struct rec_slot slot;
+        rec_live_slot_load(&region->live.slots[i], &slot);
+        slot.kind = REC_GRAPH_LAUNCH;
+        slot.comm = REC_LIVE_NONE16;
+        slot.count = 20;
+        slot.seq = i;
+        put_slot(region, i, &slot);
+    }
+    const struct top_process *process = &refresh(place)->processes[0];
+    assert_int_equal(process->ops, 3 + 100);
+    assert_true(process->ops_per_s > 0);
+    assert_int_equal(process->now.op.kind, REC_GRAPH_LAUNCH);
+    assert_int_equal(process->now.op.seq, 4);
+    assert_int_equal(process->state, TOP_RUNNING);
+    assert_int_equal(refresh(place)->processes[0].ops, 103);
+    drop_region(region);
+}
+
 static void test_killed(void **state)
 {
     struct place *place = *state;
@@ -393,9 +423,9 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_life),         TEST(test_killed),   TEST(test_other_namespace),
-        TEST(test_reused_entry), TEST(test_nonsense), TEST(test_not_ours),
-        TEST(test_gpu),
+        TEST(test_life),         TEST(test_killed),         TEST(test_other_namespace),
+        TEST(test_reused_entry), TEST(test_nonsense),       TEST(test_not_ours),
+        TEST(test_gpu),          TEST(test_graph_launches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,11 +135,11 @@ static void write_all(struct job *job)
     free(memory);
 }
 
-/* In a process of its own, for its peak memory. */
-static void analyze(const struct job *job)
+static void analyze(const struct job *job, unsigned threads)
 {
     const char *dirs[] = {job->dir};
-    struct rec_job_options options = {.no_live = true, .analyze = true};
+    struct rec_job_options options = {.no_live = true, .analyze = true, .threads = threads};
+    struct rec_analyze_options how = {.threads = threads};
     struct rec_job *loaded;
     struct rec_verdict *verdict;
     struct rec_error err;
@@ -147,14 +147,39 @@ static void analyze(const struct job *job)
     if (rec_job_open(dirs, 1, &options, &loaded, &err) != REC_OK)
         die("cannot load", &err);
     double middle = now();
-    if (rec_analyze(loaded, NULL, &verdict, &err) != REC_OK)
+    if (rec_analyze(loaded, &how, &verdict, &err) != REC_OK)
         die("cannot analyze", &err);
-    double end = now();
-    printf("load                  %8.2f s\nanalysis              %8.2f s\n", middle - start, end - middle);
-    printf("verdict               %s: %s\n", rec_verdict_type_name(verdict->findings[0].type),
+    double end = now(), calls = (double)job->ranks * job->ops;
+    printf("  load                %8.2f s  %8.1f million calls a second\n  analysis            %8.2f s\n",
+           middle - start, calls / (middle - start) / 1e6, end - middle);
+    printf("  verdict             %s: %.100s…\n", rec_verdict_type_name(verdict->findings[0].type),
            verdict->findings[0].summary);
     rec_verdict_free(verdict);
     rec_job_close(loaded);
+}
+
+/* In a process of its own, for its peak memory. */
+static int measure(const struct job *job, unsigned threads)
+{
+    if (threads)
+        printf("%u thread%s\n", threads, threads == 1 ? "" : "s");
+    else
+        printf("a thread for each of %ld CPUs\n", sysconf(_SC_NPROCESSORS_ONLN));
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        analyze(job, threads);
+        fflush(stdout);
+        _exit(0);
+    }
+    int status = 0;
+    struct rusage usage = {0};
+    wait4(child, &status, 0, &usage);
+    printf("  processor time      %8.2f s\n  peak memory         %8.1f MiB\n",
+           (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+               (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6,
+           (double)usage.ru_maxrss / 1024);
+    return status != 0;
 }
 
 static void remove_all(const struct job *job)
@@ -187,17 +212,9 @@ int main(int argc, char **argv)
     printf("ranks × calls         %u × %u\ntraces                %8.1f MiB\nwriting               %8.2f s\n",
            job.ranks, job.ops, (double)job.bytes / 1048576, now() - start);
     fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        analyze(&job);
-        fflush(stdout);
-        _exit(0);
-    }
-    int status = 0;
-    struct rusage usage = {0};
-    wait4(child, &status, 0, &usage);
-    printf("peak memory           %8.1f MiB\n", (double)usage.ru_maxrss / 1024);
+    int status = measure(&job, 1);
+    status |= measure(&job, 0);
     if (argc <= 3)
         remove_all(&job);
-    return status != 0;
+    return status;
 }

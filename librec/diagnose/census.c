@@ -224,7 +224,9 @@ static bool note_differences(struct rec_census *census)
     return ok;
 }
 
-void diag_device_comms(struct diag *d, struct rec_census *census)
+/* A note about the ranks of which it is true. */
+static void note_ranks(struct diag *d, struct rec_census *census,
+                       bool (*holds)(const struct job_facts *facts), const char *before, const char *after)
 {
     int32_t *ranks = malloc((d->nprocs + 1) * sizeof *ranks);
     size_t count = 0;
@@ -232,20 +234,40 @@ void diag_device_comms(struct diag *d, struct rec_census *census)
     for (size_t i = 0; i < d->nprocs && !d->oom; i++) {
         struct job_facts facts;
         job_facts(d->procs[i].p, &facts);
-        if (facts.device_comms)
+        if (holds(&facts))
             ranks[count++] = d->procs[i].p->rank;
     }
     struct diag_text t = {0};
     if (count) {
         diag_sort_ranks(ranks, &count);
-        diag_printf(&t, "kernels of ");
+        diag_printf(&t, "%s", before);
         diag_say_ranks(&t, ranks, count);
-        diag_printf(
-            &t, " communicate by themselves (ncclDevCommCreate): that is not recorded, and where it hangs "
-                "their streams do not come to the next call");
+        diag_printf(&t, "%s", after);
         d->oom = !diag_census_note(census, &t) || d->oom;
     }
     free(ranks);
+}
+
+static bool has_device_comms(const struct job_facts *facts)
+{
+    return facts->device_comms;
+}
+
+static bool has_unseen_graphs(const struct job_facts *facts)
+{
+    return facts->unseen_graphs;
+}
+
+void diag_unseen(struct diag *d, struct rec_census *census)
+{
+    note_ranks(
+        d, census, has_device_comms, "kernels of ",
+        " communicate by themselves (ncclDevCommCreate): that is not recorded, and where it hangs their "
+        "streams do not come to the next call");
+    note_ranks(
+        d, census, has_unseen_graphs, "calls of ",
+        " were captured into CUDA graphs whose launches are not recorded: when these calls run, and with "
+        "whom, is not known");
 }
 
 bool diag_census_finish(struct rec_census *census)

@@ -355,8 +355,8 @@ bool diag_census_note(struct rec_census *census, struct diag_text *text);
 bool diag_census_finish(struct rec_census *census);
 void diag_census_free(struct rec_census *census); /* NULL is fine */
 
-/* Notes whose kernels communicate past the host. */
-void diag_device_comms(struct diag *d, struct rec_census *census);
+/* Notes which ranks do what no record shows. */
+void diag_unseen(struct diag *d, struct rec_census *census);
 
 /* ---- clock.c ---- */
 uint32_t diag_host_of(struct diag *d, const struct rec_process *p);
@@ -497,6 +497,10 @@ uint32_t diag_came_late(const struct diag *d, const struct diag_wait *wait, uint
 
 /* Sets how each process ended; before diag_find_waits. */
 void diag_fates(struct diag *d);
+/* Did its end say that something had gone wrong, by itself or because it was told to end? */
+bool diag_ended_badly(const struct diag_proc *proc);
+/* Did it end itself, as a watchdog does, or an exception? */
+bool diag_ended_itself(const struct diag_proc *proc);
 const char *diag_signal_name(int signal); /* SEGV */
 /* "died of signal 11 (Segmentation fault) at 12:01:07 UTC" */
 void diag_say_end(struct diag_text *t, const struct diag_proc *proc);

@@ -368,7 +368,7 @@ static enum rec_code analyze(const struct rec_job *job, const struct rec_analyze
         if (last) {
             diag_order(&d, census);
             diag_slow(&d, census);
-            diag_device_comms(&d, census);
+            diag_unseen(&d, census);
             diag_clock_census(&d, census);
         }
     }

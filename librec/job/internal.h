@@ -232,7 +232,7 @@ struct job_recall {
     } * gaps; /* calls without a record between two moments; empty once loaded */
     size_t ngaps, gaps_room;
     uint64_t gap_ns, graph_ns;
-    bool device_comms;
+    bool device_comms, unseen_graphs;
     struct job_graphs graphs;
     struct job_work *work;
     size_t nwork;

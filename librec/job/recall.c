@@ -268,6 +268,7 @@ void job_recall_op(struct job_process *process, struct job_thread *thread, bool 
     if (op->kind == REC_GRAPH_LAUNCH && op->enter_ns > recall->graph_ns)
         recall->graph_ns = op->enter_ns;
     recall->device_comms = recall->device_comms || op->kind == REC_DEV_COMM_CREATE;
+    recall->unseen_graphs = recall->unseen_graphs || ((op->flags & REC_OF_CAPTURED) && !op->launch);
     if (!job_graphs_op(&recall->graphs, op))
         process->no_memory = true;
     if (known && (flags & REC_KF_CREATE))
@@ -345,6 +346,7 @@ void job_facts(const struct rec_process *process, struct job_facts *facts)
     const struct job_recall *recall = &job_process_of(process)->recall;
     *facts = (struct job_facts){.graph_ns = recall->graph_ns,
                                 .device_comms = recall->device_comms,
+                                .unseen_graphs = recall->unseen_graphs,
                                 .gap_ns = recall->gap_ns,
                                 .work = recall->work,
                                 .nwork = recall->nwork,

@@ -52,9 +52,10 @@ struct job_work {
 };
 
 struct job_facts {
-    uint64_t graph_ns; /* last launch of a graph; 0 = none */
-    bool device_comms; /* it made some: kernels of it communicate by themselves */
-    uint64_t gap_ns;   /* since then some of its recent calls have no record; 0 = none is missing */
+    uint64_t graph_ns;  /* last launch of a graph; 0 = none */
+    bool device_comms;  /* it made some: kernels of it communicate by themselves */
+    bool unseen_graphs; /* calls were captured where launches of graphs were not seen */
+    uint64_t gap_ns;    /* since then some of its recent calls have no record; 0 = none is missing */
     const struct job_work *work;
     size_t nwork;
     const struct rec_op

@@ -130,8 +130,8 @@ static void other_types(void **state)
                  "1", "*-1");
 }
 
-/* What kernels send by themselves is not seen: that is said, whatever the verdict. */
-static void device_communicators(void **state)
+/* What no record shows is said, whatever the verdict. */
+static void unseen(void **state)
 {
     (void)state;
     struct story story;
@@ -141,13 +141,21 @@ static void device_communicators(void **state)
     assert_int_equal(census->nnotes, 1);
     assert_non_null(strstr(census->notes[0], "kernels of ranks 1-2 communicate by themselves"));
     story_end(&story);
+    story_tell(&story, 4,
+               "* init w\n 0-1 capture 3\n 2-3 capture\n * ar w 9\n 0-1 replay 3\n * ar w 9\n * exit 0");
+    census = story.verdict->census;
+    assert_int_equal(story.verdict->status, REC_STATUS_HEALTHY);
+    assert_int_equal(census->nnotes, 1);
+    assert_non_null(
+        strstr(census->notes[0], "calls of ranks 2-3 were captured into CUDA graphs whose launches"));
+    story_end(&story);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures),     cmocka_unit_test(same_members), cmocka_unit_test(orders),
-        cmocka_unit_test(host_clocks), cmocka_unit_test(other_types),  cmocka_unit_test(device_communicators),
+        cmocka_unit_test(host_clocks), cmocka_unit_test(other_types),  cmocka_unit_test(unseen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

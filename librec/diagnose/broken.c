@@ -245,12 +245,26 @@ static void classify_host_inside(struct classify *c, const struct diag_wait *wai
     classify_victims(c, f);
 }
 
+/*
+ * An abort ends what it finds. Where all came, aborted and ended well, it was how they tear down, and the
+ * work may have been done just before.
+ */
+static bool all_went_home(const struct diag *d, const struct diag_match *m)
+{
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
+        if (!d->procs[d->ops[i].proc].ended_well)
+            return false;
+    return true;
+}
+
 /* Everybody has launched it, it fits, and still it does not end. */
 void classify_kernel(struct classify *c, const struct diag_wait *wait)
 {
     struct diag *d = c->d;
     const struct diag_match *m = &d->matches[wait->match];
     struct reached n = count_reached(d, m);
+    if (!m->captured && all_went_home(d, m))
+        return;
     if (!m->captured && n.inside && n.inside < n.all) {
         classify_host_inside(c, wait);
         return;
@@ -274,11 +288,22 @@ void classify_kernel(struct classify *c, const struct diag_wait *wait)
     classify_victims(c, f);
 }
 
+/* A teardown that lacks nobody waits for the work of its communicator: it is the consequence. */
+static bool has_work(const struct diag *d, const struct rec_communicator *comm)
+{
+    for (size_t i = 0; i < d->nwaits; i++)
+        if (d->waits[i].comm == comm && d->waits[i].kind != DIAG_WAIT_TEARDOWN)
+            return true;
+    return false;
+}
+
 /* A wait that no process could end: nobody knows who is meant. */
 void classify_lonely(struct classify *c, const struct diag_wait *wait)
 {
     struct diag *d = c->d;
     bool creation = wait->kind == DIAG_WAIT_CREATE;
+    if (!creation && has_work(d, wait->comm))
+        return;
     struct rec_finding *f =
         diag_finding(d, creation ? REC_VERDICT_INIT_INCOMPLETE : REC_VERDICT_TEARDOWN_STUCK, REC_CONF_LIKELY,
                      DIAG_TIER_ROOT, wait->since);

@@ -1,5 +1,9 @@
 /* Communicators whose creation lacks members: which job ranks should have come? */
+#include <inttypes.h>
+
 #include "diag.h"
+
+#include "rec/live.h"
 
 /*
  * Launchers and frameworks give communicators regular shapes: job rank = start + stride ×
@@ -73,4 +77,68 @@ size_t diag_absent_ranks(const struct diag *d, const struct rec_communicator *co
         ranks[count++] = (int32_t)rank;
     }
     return count;
+}
+
+/* ---- two that say they are the same member ---- */
+
+static bool joins_for_long(const struct diag *d, const struct rec_member *m)
+{
+    const struct diag_proc *proc = &d->procs[diag_index(d, m->process)];
+    uint64_t since = diag_common(proc, m->def.created_ns);
+    return m->def.state < REC_LIVE_COMM_READY && since && proc->life_ns >= since + proc->patience_ns;
+}
+
+/* Do all but these two have the comm rank that they have in the job? */
+static bool others_in_line(const struct rec_communicator *comm, uint32_t first)
+{
+    for (uint32_t i = 0; i < comm->nmembers; i++)
+        if (i != first && i != first + 1 &&
+            comm->members[i]->process->rank != (int32_t)comm->members[i]->comm_rank)
+            return false;
+    return true;
+}
+
+static void tell_twins(struct diag *d, const struct rec_communicator *comm, uint32_t first)
+{
+    const struct rec_member *a = comm->members[first], *b = comm->members[first + 1];
+    bool a_fits = a->process->rank == (int32_t)a->comm_rank,
+         b_fits = b->process->rank == (int32_t)b->comm_rank;
+    bool known = a_fits != b_fits && others_in_line(comm, first);
+    struct rec_finding *f =
+        diag_finding(d, REC_VERDICT_INIT_INCOMPLETE, REC_CONF_LIKELY, DIAG_TIER_ROOT,
+                     diag_common(&d->procs[diag_index(d, b->process)], b->def.created_ns));
+    if (!f)
+        return;
+    f->comm = comm;
+    for (uint32_t i = first; i < first + 2; i++)
+        diag_blame(d, f, known && (i == first ? a_fits : b_fits) ? DIAG_VICTIM : DIAG_CULPRIT,
+                   comm->members[i]->process->rank);
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    for (uint32_t i = 0; i < comm->nmembers; i++)
+        if (i != first && i != first + 1)
+            diag_blame(d, f, DIAG_VICTIM, comm->members[i]->process->rank);
+    diag_sort_ranks(f->victims, &f->nvictims);
+    struct diag_text t = {0};
+    diag_say_proc(&t, a->process);
+    diag_printf(&t, " and ");
+    diag_say_proc(&t, b->process);
+    diag_printf(&t, " both join the creation of ");
+    diag_say_comm(&t, comm);
+    diag_printf(&t, " as comm rank %" PRIu32, a->comm_rank);
+    if (!known)
+        diag_printf(&t, "; the records do not tell which of them is wrong");
+    diag_summary(d, f, &t);
+}
+
+void diag_twins(struct diag *d)
+{
+    for (size_t c = 0; c < d->ncomms; c++) {
+        const struct rec_communicator *comm = d->comms[c];
+        for (uint32_t i = 0; diag_has(d, comm) && i + 1 < comm->nmembers; i++) {
+            const struct rec_member *a = comm->members[i], *b = comm->members[i + 1];
+            if (a->comm_rank != REC_ID_NONE && a->comm_rank == b->comm_rank && a->process != b->process &&
+                joins_for_long(d, a) && joins_for_long(d, b))
+                tell_twins(d, comm, i);
+        }
+    }
 }

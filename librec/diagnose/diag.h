@@ -462,6 +462,9 @@ void diag_build_graph(struct diag *d);
 size_t diag_absent_ranks(const struct diag *d, const struct rec_communicator *comm, int32_t *ranks,
                          size_t max);
 
+/* Findings for communicators that two processes try to join as the same member. */
+void diag_twins(struct diag *d);
+
 /* ---- diverge.c ---- */
 
 enum diag_split {

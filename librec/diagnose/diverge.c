@@ -11,6 +11,8 @@
 /* Windows of one communicator that are read again, and of all of them. */
 #define WINDOWS_MAX 8
 #define READS_MAX   64
+/* Kinds of calls that a sentence tells. */
+#define CLASSES_TOLD 5
 
 /* user redops: equal definitions have equal hashes inside the signature */
 static unsigned fields_of(const struct diag_op *a, const struct diag_op *b)
@@ -188,7 +190,7 @@ static bool on_side(const struct divergence *v, const struct lane *lane, bool us
     return lane->nops && (lane->class_id == v->usual_class) == usual;
 }
 
-static void say_side(struct diag_text *t, const struct divergence *v, bool usual)
+static void say_class(struct diag_text *t, const struct divergence *v, uint32_t class_id)
 {
     int32_t *ranks = NULL;
     size_t count = 0, capacity = 0;
@@ -196,7 +198,7 @@ static void say_side(struct diag_text *t, const struct divergence *v, bool usual
     const struct rec_process *only = NULL;
     for (size_t i = 0; i < v->lanes->count; i++) {
         const struct lane *lane = &v->lanes->items[i];
-        for (uint32_t j = 0; on_side(v, lane, usual) && j < lane->nmembers; j++) {
+        for (uint32_t j = 0; lane->nops && lane->class_id == class_id && j < lane->nmembers; j++) {
             only = v->lanes->members[lane->first_member + j]->process;
             ranks = diag_grow(ranks, &capacity, count, sizeof *ranks, &oom);
             if (!oom)
@@ -212,31 +214,37 @@ static void say_side(struct diag_text *t, const struct divergence *v, bool usual
     free(ranks);
 }
 
-static void say_divergence(const struct diag *d, struct diag_text *t, const struct divergence *v,
-                           bool creation_skipped)
+static void say_called(const struct diag *d, struct diag_text *t, const struct divergence *v,
+                       const struct lane *lane)
 {
-    bool swapped_sides = creation_skipped && is_creation(v->unusual);
-    const struct lane *x = swapped_sides ? v->usual : v->unusual, *m = swapped_sides ? v->unusual : v->usual;
-    say_side(t, v, swapped_sides);
+    say_class(t, v, lane->class_id);
     diag_printf(t, " called ");
-    diag_say_op(t, &x->first.op);
-    diag_say_places(d, t, &x->first);
-    diag_printf(t, " as op %" PRIu64 " of ", v->lanes->seq);
-    diag_say_comm(t, v->lanes->comm);
-    diag_printf(t, " where ");
-    say_side(t, v, !swapped_sides);
-    diag_printf(t, " called ");
-    diag_say_op(t, &m->first.op);
-    diag_say_places(d, t, &m->first);
-    if (creation_skipped)
-        diag_printf(t, ": the creation of a communicator was left out");
-    else if (v->tie)
-        diag_printf(t, "; it is a tie, so either side may be wrong");
-    else if (v->thin)
-        diag_printf(t, "; what the other members called is not recorded, so either side may be wrong");
+    diag_say_op(t, &lane->first.op);
+    diag_say_places(d, t, &lane->first);
+}
+
+/* Others that differ, each with what it called; returns how many kinds there are. */
+static size_t say_other_classes(const struct diag *d, struct diag_text *t, const struct divergence *v)
+{
+    uint32_t told[CLASSES_TOLD] = {v->usual_class, v->unusual->class_id};
+    size_t count = 2;
+    for (size_t i = 0; i < v->lanes->count && count < CLASSES_TOLD; i++) {
+        const struct lane *lane = &v->lanes->items[i];
+        bool known = !lane->nops;
+        for (size_t k = 0; k < count; k++)
+            known = known || told[k] == lane->class_id;
+        if (known)
+            continue;
+        told[count++] = lane->class_id;
+        diag_printf(t, ", ");
+        say_called(d, t, v, lane);
+    }
+    return count - 2;
+}
+
+static void say_split(struct diag_text *t, const struct divergence *v)
+{
     const char *ops = v->shift > 1 ? "ops" : "op";
-    if (creation_skipped || (v->tie && v->split != DIAG_SPLIT_FIELD))
-        return;
     if (v->split == DIAG_SPLIT_SKIP)
         diag_printf(t, ": the later order shows that the former skipped %zu %s", v->shift, ops);
     else if (v->split == DIAG_SPLIT_EXTRA)
@@ -248,6 +256,27 @@ static void say_divergence(const struct diag *d, struct diag_text *t, const stru
         say_fields(t, v);
         diag_printf(t, v->fields & (v->fields - 1) ? " differ" : " differs");
     }
+}
+
+static void say_divergence(const struct diag *d, struct diag_text *t, const struct divergence *v,
+                           bool creation_skipped)
+{
+    bool swapped_sides = creation_skipped && is_creation(v->unusual);
+    const struct lane *x = swapped_sides ? v->usual : v->unusual, *m = swapped_sides ? v->unusual : v->usual;
+    say_called(d, t, v, x);
+    size_t others = swapped_sides ? 0 : say_other_classes(d, t, v);
+    diag_printf(t, " as op %" PRIu64 " of ", v->lanes->seq);
+    diag_say_comm(t, v->lanes->comm);
+    diag_printf(t, " where ");
+    say_called(d, t, v, m);
+    if (creation_skipped)
+        diag_printf(t, ": the creation of a communicator was left out");
+    else if (v->tie)
+        diag_printf(t, "; it is a tie, so %s may be wrong", others ? "each" : "either side");
+    else if (v->thin)
+        diag_printf(t, "; what the other members called is not recorded, so either side may be wrong");
+    if (!creation_skipped && !others && (!v->tie || v->split == DIAG_SPLIT_FIELD))
+        say_split(t, v);
 }
 
 static enum rec_verdict_type type_of(const struct divergence *v, bool creation_skipped)

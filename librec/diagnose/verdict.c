@@ -293,6 +293,8 @@ static enum rec_code run(struct diag *d)
         return code;
     if (!d->oom)
         diag_classify(d);
+    if (!d->oom)
+        diag_twins(d);
     diag_merge_siblings(d);
     if (!d->oom)
         diag_failures(d);

@@ -115,6 +115,11 @@ static void majorities(void **state)
         "* init w\n loop 6 ( * ar w 512, * ar w 1 f32 max )\n * ar w 512\n *-3 ar w 1 f32 max\n"
         "*-3 ar w 512\n *-3 ar w 1 f32 max\n 3 ar w 512\n 3 ar w 1 f32 max\n" HANG,
         "the former skipped 1 op");
+    /* Everybody who differs is told with its own call. */
+    static const char three[] =
+        "* init w\n repeat 5 * ar w 64\n 0,3-4 ar w 64\n 1 ar w 65\n 2 ag w 64\n" HANG;
+    story_expect(5, three, "signature_mismatch", "1-2", "0,3-4");
+    story_expect_words(5, three, "called AllGather (64 × f32) as op");
     /* A size that occurred before is still a wrong size. */
     static const char stale[] =
         "* init w\n * bc w 1000\n * bc w 1 i64\n * bc w 1100\n * bc w 1 i64\n *-2 bc w 1200\n"

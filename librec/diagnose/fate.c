@@ -15,6 +15,7 @@
 #define MARGIN_KILL (NS_PER_S / 3)
 #define MARGIN_END  (NS_PER_S / 2)     /* an end record has the exact time */
 #define SILENT_NS   (NS_PER_S * 9 / 2) /* two heartbeats missed */
+#define TIMEOUT_NS  (NS_PER_S * 3 / 2) /* no timeout is shorter */
 #define UNALIGNED   (60 * NS_PER_S)    /* clocks that nothing compares */
 
 static bool own_fault(int signal)
@@ -26,6 +27,16 @@ static bool own_fault(int signal)
 static bool ended_well(const struct rec_process *p)
 {
     return p->fate == REC_FATE_EXITED && p->end.reason != REC_END_EXEC && p->end.status == 0;
+}
+
+bool diag_ended_badly(const struct diag_proc *proc)
+{
+    return proc->p->fate == REC_FATE_SIGNALED || (proc->p->fate == REC_FATE_EXITED && !proc->ended_well);
+}
+
+bool diag_ended_itself(const struct diag_proc *proc)
+{
+    return diag_ended_badly(proc) && (proc->p->fate == REC_FATE_EXITED || proc->p->end.signal == SIGABRT);
 }
 
 static int by_time(const void *a, const void *b)
@@ -121,6 +132,50 @@ static void gather(const struct diag *d, struct crowd *crowd, uint32_t clock)
     qsort(crowd->ends, crowd->nends, sizeof *crowd->ends, by_time);
 }
 
+static bool after_standstill(const struct diag_proc *proc)
+{
+    return diag_ended_itself(proc) && proc->last_call_ns && proc->dead_ns > proc->last_call_ns + TIMEOUT_NS;
+}
+
+/* How many of the values are less than the limit? They are sorted. */
+static size_t below(const uint64_t *values, size_t count, uint64_t limit)
+{
+    size_t low = 0;
+    while (low < count) {
+        size_t middle = low + (count - low) / 2;
+        if (values[middle] < limit)
+            low = middle + 1;
+        else
+            count = middle;
+    }
+    return low;
+}
+
+/*
+ * Several that end themselves at once after a standstill have run into a timeout, however long they may
+ * have paused before.
+ */
+static void note_timeouts(struct diag *d)
+{
+    uint64_t *ends = malloc((d->nprocs + 1) * sizeof *ends);
+    size_t count = 0;
+    d->oom = d->oom || !ends;
+    for (size_t i = 0; i < d->nprocs && !d->oom; i++)
+        if (after_standstill(&d->procs[i]))
+            ends[count++] = d->procs[i].dead_ns;
+    if (count)
+        qsort(ends, count, sizeof *ends, by_time);
+    for (size_t i = 0; i < d->nprocs && count; i++) {
+        struct diag_proc *proc = &d->procs[i];
+        if (!after_standstill(proc) || proc->patience_ns <= TIMEOUT_NS)
+            continue;
+        if (below(ends, count, proc->dead_ns + MARGIN_END) - below(ends, count, proc->dead_ns - MARGIN_END) >
+            1)
+            proc->patience_ns = TIMEOUT_NS;
+    }
+    free(ends);
+}
+
 /* Judges the processes that follow one clock, among themselves and roughly among all. */
 static void judge_clock(struct diag *d, struct crowd *crowd, struct crowd *all, uint32_t clock)
 {
@@ -153,6 +208,7 @@ void diag_fates(struct diag *d)
         proc->dead_ns = diag_common(proc, p->end_ns ? p->end_ns : p->last_ns);
     }
     if (!d->oom) {
+        note_timeouts(d);
         gather(d, &all, DIAG_NONE);
         uint32_t clocks = 0;
         for (size_t i = 0; i < d->nprocs; i++)

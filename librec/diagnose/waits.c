@@ -9,9 +9,7 @@
 
 /* Ends that lie closer together may be one and the same: a launcher signals one process after another. */
 #define SAME_END_NS (NS_PER_S / 2)
-/* No timeout is shorter: who ends after such a wait together with others has given up. */
-#define GIVE_UP_NS (NS_PER_S * 3 / 2)
-#define MISSED_NS  (NS_PER_S * 5 / 2) /* a heartbeat was due and did not come */
+#define MISSED_NS   (NS_PER_S * 5 / 2) /* a heartbeat was due and did not come */
 
 /* When the process aborted the communicator of this op; 0 = it did not. */
 static uint64_t aborted_ns(const struct diag *d, const struct diag_op *op)
@@ -361,55 +359,6 @@ static bool teardown_waits(const struct diag *d, uint32_t index)
     return true;
 }
 
-/* Did its end say that something had gone wrong, by itself or because it was told to end? */
-static bool ended_badly(const struct diag_proc *proc)
-{
-    return proc->p->fate == REC_FATE_SIGNALED || (proc->p->fate == REC_FATE_EXITED && !proc->ended_well);
-}
-
-/* Did it end itself, as a watchdog does, or an exception? */
-static bool ended_itself(const struct diag_proc *proc)
-{
-    return ended_badly(proc) && (proc->p->fate == REC_FATE_EXITED || proc->p->end.signal == SIGABRT);
-}
-
-struct giving_up {
-    uint64_t first_ns; /* when the first of the waiters ended itself; UINT64_MAX = nobody did */
-    uint32_t together; /* how many did so then */
-};
-
-/*
- * Several that end themselves at once out of the same wait have run into a timeout, however long they
- * may have paused before.
- */
-static void note_giving_up(struct diag *d)
-{
-    struct giving_up *all = malloc((d->nwaits + 1) * sizeof *all);
-    d->oom = d->oom || !all;
-    for (size_t i = 0; i < d->nwaits && !d->oom; i++)
-        all[i] = (struct giving_up){UINT64_MAX, 0};
-    for (int pass = 0; pass < 2 && !d->oom; pass++) {
-        for (size_t i = 0; i < d->nedges; i++) {
-            const struct diag_proc *proc = &d->procs[d->edges[i].from];
-            struct giving_up *at = &all[d->edges[i].to - d->nprocs];
-            if (!ended_itself(proc) || waited_ns(d, &d->ops[d->edges[i].op]) < GIVE_UP_NS)
-                continue;
-            if (pass == 0)
-                at->first_ns = proc->dead_ns < at->first_ns ? proc->dead_ns : at->first_ns;
-            else
-                at->together += proc->dead_ns <= at->first_ns + SAME_END_NS;
-        }
-    }
-    for (size_t i = 0; i < d->nwaits && !d->oom; i++) {
-        if (all[i].together < 2)
-            continue;
-        d->waits[i].stale = true;
-        if (d->waits[i].patience_ns > GIVE_UP_NS)
-            d->waits[i].patience_ns = GIVE_UP_NS;
-    }
-    free(all);
-}
-
 /*
  * Who is blocked, and since when. Those who waited for the same lost patience when the first of them
  * did: programs of one job differ in their pauses by chance.
@@ -421,11 +370,11 @@ static void note_waiters(struct diag *d)
         const struct diag_wait *wait = &d->waits[edge->to - d->nprocs];
         const struct diag_op *op = &d->ops[edge->op];
         struct diag_proc *proc = &d->procs[edge->from];
-        bool ended = wait->stale && ended_badly(proc) && waited_ns(d, op) >= wait->patience_ns;
+        bool ended = wait->stale && diag_ended_badly(proc) && waited_ns(d, op) >= wait->patience_ns;
         if (!ended && !is_stale(d, op))
             continue;
         proc->waits = true;
-        proc->gave_up = proc->gave_up || ended_itself(proc);
+        proc->gave_up = proc->gave_up || diag_ended_itself(proc);
         proc->works = proc->works || op->unit != DIAG_NONE;
         if (!proc->wait_ns || op->op.enter_ns < proc->wait_ns)
             proc->wait_ns = op->op.enter_ns;
@@ -440,7 +389,7 @@ static void note_followers(struct diag *d)
 {
     uint64_t first = UINT64_MAX;
     for (size_t i = 0; i < d->nprocs; i++)
-        if (d->procs[i].waits && ended_badly(&d->procs[i]) && d->procs[i].dead_ns < first)
+        if (d->procs[i].waits && diag_ended_badly(&d->procs[i]) && d->procs[i].dead_ns < first)
             first = d->procs[i].dead_ns;
     for (size_t i = 0; i < d->nprocs && first != UINT64_MAX; i++)
         d->procs[i].followed = !d->procs[i].waits && d->procs[i].dead_ns + SAME_END_NS >= first;
@@ -463,7 +412,7 @@ static bool ended_alone(const struct diag *d, const struct diag_proc *dead)
     size_t with = 0;
     for (size_t i = 0; i < d->nprocs; i++)
         with += d->procs[i].cut ||
-                (ended_badly(&d->procs[i]) && d->procs[i].dead_ns < dead->dead_ns + SAME_END_NS);
+                (diag_ended_badly(&d->procs[i]) && d->procs[i].dead_ns < dead->dead_ns + SAME_END_NS);
     size_t missing = d->expected > d->nprocs ? d->expected - d->nprocs : 0;
     return (with + missing) * 2 <= d->nprocs + missing;
 }
@@ -518,7 +467,6 @@ void diag_find_waits(struct diag *d)
     }
     diag_map_free(&ids);
     if (!d->oom) {
-        note_giving_up(d);
         note_waiters(d);
         note_followers(d);
         note_aborts(d);

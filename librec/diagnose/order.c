@@ -16,6 +16,7 @@
 #define RECENT_MAX     8u
 #define WORDS_MAX      (1u << 20)
 #define DIFFERENCE_MAX 16
+#define NOBODY_ELSE    (DIAG_NONE - 1)
 
 /* For one op of B: how far A had come before it, at least and at most. */
 struct word {
@@ -45,8 +46,9 @@ struct recent {
         const struct rec_communicator *comm;
         const struct rec_member *member;
         uint64_t next;
-        bool several;               /* members of one process */
-        uint32_t pairs[RECENT_MAX]; /* this one as B and others as A; DIAG_NONE = not looked up */
+        bool several; /* members of one process */
+        uint32_t
+            pairs[RECENT_MAX]; /* this one as B and others as A; DIAG_NONE = not looked up, or NOBODY_ELSE */
     } used[RECENT_MAX];
     uint8_t order[RECENT_MAX]; /* of their last use, latest first */
     uint32_t count;
@@ -207,21 +209,44 @@ static bool concerns(const struct diag_op *op)
     return op->match != DIAG_NONE && (rec_kind_flags(op->op.kind) & REC_KF_COLL);
 }
 
-/* All that the window holds, as far as there is room: on these it begins at nothing. */
-static void begin(const struct diag *d, const struct diag_proc *proc, struct recent *recent)
+/*
+ * All that the window holds, as far as there is room: on these it begins at nothing. True when all of
+ * them had room, so that none is forgotten on the way.
+ */
+static bool begin(const struct diag *d, const struct diag_proc *proc, struct recent *recent)
 {
-    const struct rec_communicator *last = NULL;
+    const struct rec_member *last = NULL;
+    bool all = true;
     recent->count = 0;
-    for (uint32_t i = proc->first; i < proc->first + proc->count && recent->count < RECENT_MAX; i++) {
+    for (uint32_t i = proc->first; i < proc->first + proc->count && all; i++) {
         const struct diag_op *op = &d->ops[i];
-        if (!concerns(op) || op->member->comm == last)
+        if (op->member == last || !concerns(op))
             continue;
-        last = op->member->comm;
-        if (!find(recent, last))
-            enter(recent, last);
+        last = op->member;
+        struct used *used = find(recent, last->comm);
+        all = used || recent->count < RECENT_MAX;
+        if (!used && all)
+            used = enter(recent, last->comm);
+        if (used) {
+            used->several = used->several || (used->member && used->member != last);
+            used->member = last;
+        }
     }
-    for (uint32_t i = 0; i < recent->count; i++) /* the first one in front */
+    for (uint32_t i = 0; i < recent->count; i++) { /* the first one in front */
         recent->order[i] = (uint8_t)i;
+        recent->used[i].member = NULL;
+        recent->used[i].several = recent->used[i].several && all;
+    }
+    return all;
+}
+
+/* All pairs of the communicators of one process. */
+static void count_pairs(struct diag *d, struct order *o, struct recent *recent)
+{
+    for (uint32_t b = 0; b < recent->count; b++)
+        for (uint32_t a = 0; a < recent->count && !d->oom; a++)
+            if (a != b)
+                pair_of(d, o, &recent->used[b], a, recent->used[a].comm);
 }
 
 static void use(struct order *o, struct recent *recent, const struct diag_op *op)
@@ -240,7 +265,10 @@ static void use(struct order *o, struct recent *recent, const struct diag_op *op
 static void walk(struct diag *d, struct order *o, struct rec_census *census, const struct diag_proc *proc)
 {
     struct recent recent;
-    begin(d, proc, &recent);
+    if (begin(d, proc, &recent) && o->counting) {
+        count_pairs(d, o, &recent);
+        return;
+    }
     for (uint32_t i = proc->first; i < proc->first + proc->count && !d->oom; i++) {
         const struct diag_op *op = &d->ops[i];
         if (!concerns(op))
@@ -255,9 +283,13 @@ static void walk(struct diag *d, struct order *o, struct rec_census *census, con
         for (uint32_t r = 0; r < recent.count && !d->oom; r++) {
             uint32_t slot = recent.order[r];
             const struct used *a = &recent.used[slot];
-            struct pair *pair = a == b ? NULL : pair_of(d, o, b, slot, a->comm);
+            if (a == b || b->pairs[slot] == NOBODY_ELSE)
+                continue;
+            struct pair *pair = pair_of(d, o, b, slot, a->comm);
             if (pair && !o->counting)
                 compare(d, o, census, i, pair, a);
+            if (pair && !o->counting && pair->users < 2)
+                b->pairs[slot] = NOBODY_ELSE;
         }
         use(o, &recent, op);
     }

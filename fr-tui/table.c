@@ -461,6 +461,13 @@ bool tui_table_follows(const struct tui_table *table)
     return table->follow;
 }
 
+void tui_table_window(const struct tui_table *table, size_t *first, size_t *count)
+{
+    size_t height = table->place.height > 1 ? (size_t)table->place.height - 1 : 0;
+    *first = table->top < table->nlines ? table->top : table->nlines;
+    *count = table->nlines - *first < height ? table->nlines - *first : height;
+}
+
 size_t tui_table_lines(const struct tui_table *table)
 {
     return table->nlines;

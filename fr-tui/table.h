@@ -83,6 +83,9 @@ bool tui_table_select_id(struct tui_table *table, uint64_t id);
 bool tui_table_tagged(const struct tui_table *table, uint64_t id);
 bool tui_table_follows(const struct tui_table *table);
 
+/* The lines in the window of the last draw. */
+void tui_table_window(const struct tui_table *table, size_t *first, size_t *count);
+
 /* Lines shown (after filter and closed branches), and the source's row of one of them. */
 size_t tui_table_lines(const struct tui_table *table);
 size_t tui_table_row_at(const struct tui_table *table, size_t line);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fr-analyze/tui/browser.h"
+#include "fr-analyze/tui/pending.h"
 
 #define CLOCK_NS 1000000 /* clocks that differ by less are as good as one */
 
@@ -12,6 +12,8 @@ struct rank_view {
     struct seek seek; /* CALL: the record of the call */
     bool seeking, found;
     struct rec_op op;
+    struct pending pending; /* RANK: what the GPU has not finished */
+    bool reading;
 };
 
 static const char *base_name(const char *path)
@@ -118,6 +120,22 @@ static void add_calls(struct browser *b, struct lines *lines, const struct rec_p
     lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
 }
 
+static void add_pending(struct browser *b, const struct rank_view *v, const struct rec_process *p)
+{
+    struct lines *lines = (struct lines *)&v->lines;
+    const struct pending *pending = &v->pending;
+    if (v->reading || (pending->count == 0 && !pending->known))
+        return;
+    lines_add(lines, TUI_BOLD, 0, NULL, "Launched, and not finished on the GPU: %u", pending->count);
+    uint32_t kept = pending->count < PENDING_SHOWN ? pending->count : PENDING_SHOWN;
+    for (uint32_t i = 0; i < kept; i++)
+        say_call(b, lines, p, &pending->oldest[i],
+                 pending->oldest[i].state == REC_STATE_GPU_STARTED ? "begun" : "its turn has not come");
+    if (kept < pending->count)
+        lines_add(lines, TUI_DIM, 2, NULL, "  and %u more", pending->count - kept);
+    lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
+}
+
 static void add_members(struct browser *b, struct lines *lines, const struct rec_process *p)
 {
     lines_add(lines, TUI_BOLD, 0, NULL, "Communicators: %u", p->nmembers);
@@ -193,6 +211,7 @@ static void fini_as(struct browser *b, enum view_id id)
     if (v == NULL)
         return;
     seek_stop(&v->seek);
+    pending_stop(&v->pending);
     lines_clear(&v->lines);
     free(v);
 }
@@ -207,18 +226,41 @@ static void fini_rank(struct browser *b)
     fini_as(b, VIEW_RANK);
 }
 
-static bool show_rank(struct browser *b, const struct place *place)
+static void fill_rank(struct browser *b, struct rank_view *v)
 {
-    struct rank_view *v = b->state[VIEW_RANK];
+    const struct rec_process *p = b->data.processes[b->here.process];
     lines_clear(&v->lines);
     v->lines.width = b->width - 1;
-    const struct rec_process *p = b->data.processes[place->process];
     add_process(b, &v->lines, p);
     add_calls(b, &v->lines, p);
+    add_pending(b, v, p);
     add_members(b, &v->lines, p);
     add_stacks(b, &v->lines, p);
     tui_table_sort(b->tables[VIEW_RANK], 1, false);
+}
+
+static bool show_rank(struct browser *b, const struct place *place)
+{
+    struct rank_view *v = b->state[VIEW_RANK];
+    const struct rec_process *p = b->data.processes[place->process];
+    if (v->pending.process != p) {
+        pending_start(&v->pending, b->data.job, p);
+        v->reading = true;
+    }
+    fill_rank(b, v);
     return !v->lines.oom;
+}
+
+static bool work_rank(struct browser *b, uint64_t deadline_ns)
+{
+    struct rank_view *v = b->state[VIEW_RANK];
+    if (!v->reading)
+        return false;
+    if (pending_step(&v->pending, deadline_ns)) {
+        v->reading = false;
+        fill_rank(b, v);
+    }
+    return true;
 }
 
 static void about_rank(struct browser *b, char *text, size_t size, enum tui_style *style)
@@ -367,7 +409,9 @@ static void forget_lines(struct browser *b, enum view_id view)
 {
     struct rank_view *v = b->state[view];
     seek_stop(&v->seek);
-    v->seeking = v->found = false;
+    v->seeking = v->found = v->reading = false;
+    pending_stop(&v->pending);
+    v->pending.process = NULL;
     lines_clear(&v->lines);
     tui_table_update(b->tables[view]);
 }
@@ -390,6 +434,7 @@ const struct view view_rank = {.name = "Rank",
                                .fini = fini_rank,
                                .show = show_rank,
                                .target = target_of,
+                               .work = work_rank,
                                .forget = forget_rank,
                                .about = about_rank};
 const struct view view_call = {.name = "Call",

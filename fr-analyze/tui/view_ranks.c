@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fr-analyze/tui/browser.h"
+#include "fr-analyze/tui/pending.h"
 
 enum {
     COL_RANK,
@@ -16,6 +16,7 @@ enum {
     COL_CALL,
     COL_COMM,
     COL_SEQ,
+    COL_GPU,
     COL_LAG,
     COL_HOST,
     COL_END,
@@ -47,6 +48,11 @@ static const struct tui_column columns[COLUMNS] = {
                  .width = 6,
                  .max_width = 10,
                  .numeric = true},
+    [COL_GPU] = {.name = "GPU AT",
+                 .help = "the oldest call that its GPU has not finished",
+                 .width = 20,
+                 .max_width = 32,
+                 .yields = 1},
     [COL_LAG] = {.name = "LAG",
                  .help = "calls behind the foremost member, at most",
                  .width = 4,
@@ -78,8 +84,18 @@ struct range {
     uint32_t first, last; /* in data.ranks */
 };
 
+/* What the GPU of a rank had come to; read for the lines on the screen. */
+struct gpu_front {
+    bool read, known;
+    uint32_t pending;
+    struct rec_op oldest; /* kind REC_NONE = nothing pending */
+};
+
 struct ranks_view {
     struct browser *browser;
+    struct gpu_front *fronts; /* by rank entry */
+    struct pending reading;   /* of rank entry next */
+    size_t next;              /* SIZE_MAX = none */
     struct range *ranges;
     size_t nranges;
     uint32_t *range_of; /* by rank entry; BROWSE_NONE = stands alone */
@@ -120,7 +136,8 @@ static bool fold(struct ranks_view *v)
     const struct browse_data *data = &v->browser->data;
     v->ranges = calloc(data->nranks / 2 + 1, sizeof *v->ranges);
     v->range_of = calloc(data->nranks + 1, sizeof *v->range_of);
-    if (v->ranges == NULL || v->range_of == NULL)
+    v->fronts = calloc(data->nranks + 1, sizeof *v->fronts);
+    if (v->ranges == NULL || v->range_of == NULL || v->fronts == NULL)
         return false;
     for (size_t i = 0; i < data->nranks;) {
         size_t last = i;
@@ -199,6 +216,24 @@ static void put_op(struct tui_cell *cell, unsigned column, const struct browse_d
     default:
         break;
     }
+}
+
+static void put_gpu(struct tui_cell *cell, const struct browse_data *data, const struct rank_figures *rank,
+                    const struct gpu_front *front)
+{
+    char name[24], comm[64];
+    const struct rec_op *op = &front->oldest;
+    if (!front->read || (!front->known && front->pending == 0))
+        return;
+    if (op->kind == REC_NONE) {
+        snprintf(cell->text, sizeof cell->text, "done");
+        return;
+    }
+    const struct rec_member *m = rec_process_member(data->processes[rank->process], op->comm);
+    word_comm(comm, sizeof comm, m != NULL ? m->comm : NULL);
+    snprintf(cell->text, sizeof cell->text, "%s %llu %s%s", word_kind(op, name), (unsigned long long)op->seq,
+             comm, op->state == REC_STATE_GPU_STARTED ? "" : ", queued");
+    cell->style = TUI_ACCENT;
 }
 
 static void put_member(struct tui_cell *cell, unsigned column, const struct rec_member *member)
@@ -297,7 +332,9 @@ static void cell_of(void *context, size_t row, unsigned column, struct tui_cell 
 {
     const struct ranks_view *v = context;
     const struct browse_data *data = &v->browser->data;
-    if (row < data->nranks)
+    if (row < data->nranks && column == COL_GPU)
+        put_gpu(cell, data, &data->ranks[row], &v->fronts[row]);
+    else if (row < data->nranks)
         put_rank(cell, column, data, &data->ranks[row]);
     else
         put_range(cell, column, data, &v->ranges[row - data->nranks]);
@@ -312,6 +349,7 @@ static bool init(struct browser *b)
     if (v == NULL)
         return false;
     v->browser = b;
+    v->next = SIZE_MAX;
     b->tables[VIEW_RANKS] = tui_table_new(columns, COLUMNS, &source, v);
     if (b->tables[VIEW_RANKS] == NULL || !fold(v))
         return false;
@@ -325,8 +363,10 @@ static void fini(struct browser *b)
     struct ranks_view *v = b->state[VIEW_RANKS];
     if (v == NULL)
         return;
+    pending_stop(&v->reading);
     free(v->ranges);
     free(v->range_of);
+    free(v->fronts);
     free(v);
 }
 
@@ -334,11 +374,15 @@ static void forget(struct browser *b, bool again)
 {
     (void)again;
     struct ranks_view *v = b->state[VIEW_RANKS];
+    pending_stop(&v->reading);
     free(v->ranges);
     free(v->range_of);
+    free(v->fronts);
     v->ranges = NULL;
     v->range_of = NULL;
+    v->fronts = NULL;
     v->nranges = 0;
+    v->next = SIZE_MAX;
 }
 
 /* With a process: to its line, or to that of its range. */
@@ -377,6 +421,42 @@ static bool target(struct browser *b, struct place *to)
     return to->process != BROWSE_NONE;
 }
 
+/* The first line on the screen of which it is not known yet what the GPU had come to. */
+static size_t next_unread(struct browser *b, const struct ranks_view *v)
+{
+    size_t first, count;
+    tui_table_window(b->tables[VIEW_RANKS], &first, &count);
+    for (size_t line = first; line < first + count; line++) {
+        size_t row = tui_table_row_at(b->tables[VIEW_RANKS], line);
+        if (row < b->data.nranks && b->data.ranks[row].process != BROWSE_NONE && !v->fronts[row].read)
+            return row;
+    }
+    return SIZE_MAX;
+}
+
+static bool work(struct browser *b, uint64_t deadline_ns)
+{
+    struct ranks_view *v = b->state[VIEW_RANKS];
+    bool any = false;
+    while (monotonic_ns() < deadline_ns) {
+        if (v->next == SIZE_MAX) {
+            v->next = next_unread(b, v);
+            if (v->next == SIZE_MAX)
+                return any;
+            pending_start(&v->reading, b->data.job, b->data.processes[b->data.ranks[v->next].process]);
+        }
+        any = true;
+        if (!pending_step(&v->reading, deadline_ns))
+            break;
+        v->fronts[v->next] =
+            (struct gpu_front){.read = true, .known = v->reading.known, .pending = v->reading.count};
+        if (v->reading.count > 0)
+            v->fronts[v->next].oldest = v->reading.oldest[0];
+        v->next = SIZE_MAX;
+    }
+    return any;
+}
+
 static void about(struct browser *b, char *text, size_t size, enum tui_style *style)
 {
     size_t roles[ROLE_SLOW + 1] = {0}, untraced = 0;
@@ -396,5 +476,6 @@ const struct view view_ranks = {.name = "Ranks",
                                 .fini = fini,
                                 .show = show,
                                 .target = target,
+                                .work = work,
                                 .forget = forget,
                                 .about = about};

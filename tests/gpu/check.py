@@ -14,6 +14,7 @@ from pathlib import Path
 OUT = Path(sys.argv[1]).resolve()
 SHIM = OUT / "recorder-inject/librecorder-inject.so"
 CALLS = 50
+PLUGIN = {"FREC_GPU": "plugin", "NCCL_PROFILER_PLUGIN": "STATIC_PLUGIN"}
 passed = failed = 0
 
 
@@ -99,13 +100,17 @@ def check_marks(gpus):
 
 
 def check_plugin(gpus):
-    with Run("loop", CALLS, FREC_GPU="plugin") as run:
+    with Run("loop", CALLS, **PLUGIN) as run:
         check("FREC_GPU=plugin: the job runs", run.status == 0, run.why())
         found = run.states()
         check("FREC_GPU=plugin: every call is recorded", sum(found.values()) == CALLS * gpus, dict(found))
         took = [c["gpu_end_ns"] - c["gpu_start_ns"] for c in run.calls() if "gpu_end_ns" in c and "gpu_start_ns" in c]
         print(f"       times of kernels: {len(took)} of {CALLS * gpus}"
               + (f", median {sorted(took)[len(took) // 2] / 1000:.1f} us" if took else ""))
+    with Run("graph", CALLS, **PLUGIN) as run:
+        check("FREC_GPU=plugin: graphs run, results are right", run.status == 0, run.why())
+        check("FREC_GPU=plugin: launches of graphs are recorded",
+              sum(run.states("GraphLaunch").values()) == CALLS * gpus, dict(run.states("GraphLaunch")))
 
 
 def check_hang(gpus):
@@ -133,7 +138,7 @@ def check_graphs(gpus, job):
 def figures():
     print(f"\n{'what a call costs':<34}{'call, us':>12}{'with GPU, us':>14}")
     for name, env in [("without the recorder", None), ("FREC_GPU=off", {"FREC_GPU": "off"}),
-                      ("FREC_GPU=marks", {"FREC_GPU": "marks"}), ("FREC_GPU=plugin", {"FREC_GPU": "plugin"})]:
+                      ("FREC_GPU=marks", {"FREC_GPU": "marks"}), ("FREC_GPU=plugin", PLUGIN)]:
         with Run("cost", 2000, shim=env is not None, **(env or {})) as run:
             print(f"{name:<34}{run.figure('call_us'):>12.2f}{run.figure('round_us'):>14.2f}")
     print(f"\n{'two large calls on two streams':<34}{'round, us':>12}")

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fr-top/diagnosis.h"
 #include "fr-top/views.h"
 
 void top_page_clear(struct top_page *page)
@@ -114,9 +115,17 @@ static void process_calls(struct top_page *page, const struct top_snapshot *snap
         return;
     op_text(op, sizeof op, snapshot, process, &process->now);
     age_text(age, sizeof age, snapshot, process->now.since_ns);
+    if (process->pending > 0) {
+        bool begun = process->now.op.state == REC_STATE_GPU_STARTED;
+        add(page, TUI_BOLD, "Launches that the GPU has not finished: %llu",
+            (unsigned long long)process->pending);
+        add(page, TUI_ACCENT, "  %8s  %s: %s", age, op, begun ? "begun" : "its turn has not come");
+        return;
+    }
     const char *result = rec_result_name(process->now.op.result);
     add(page, TUI_NORMAL, "Last call: %s", op);
-    add(page, TUI_NORMAL, "  returned %s %s ago", result != NULL ? result : "?", age);
+    add(page, TUI_NORMAL, "  returned %s %s ago%s", result != NULL ? result : "?", age,
+        process->now.op.state == REC_STATE_COMPLETED ? ", and is over on the GPU" : "");
 }
 
 static void process_memberships(struct top_page *page, const struct top_snapshot *snapshot,
@@ -154,8 +163,10 @@ static void fill_process(struct top_page *page, const struct top_snapshot *snaps
     age_text(start, sizeof start, snapshot, process->start_ns);
     top_text_count(ops, sizeof ops, process->ops_per_s);
     top_text_bytes(bytes, sizeof bytes, process->bytes_per_s);
-    add(page, top_state_style(process->state), "Rank %s on %s, pid %d: %s%s%s", rank, process->host,
-        process->pid, top_state_name(process->state), end[0] != '\0' ? ", " : "", end);
+    const char *role = top_role_name(top_role_of(snapshot->verdict, process));
+    add(page, top_state_style(process->state), "Rank %s on %s, pid %d: %s%s%s%s%s", rank, process->host,
+        process->pid, top_state_name(process->state), end[0] != '\0' ? ", " : "", end,
+        role[0] != '\0' ? "; verdict: " : "", role);
     add(page, TUI_NORMAL, "Program:   %s", process->exe);
     add(page, TUI_NORMAL, "Job:       %s%s%s", process->job, process->restart[0] != '\0' ? ", restart " : "",
         process->restart);

@@ -317,16 +317,23 @@ def test_screen_sort_search_filter(job):
 
 @pytest.mark.sanitize
 @needs_tmux
-def test_fault_while_watching():
+@pytest.mark.parametrize("columns, rows", [(80, 24), (140, 40)])
+def test_fault_while_watching(columns, rows):
     """The verdict comes by itself, and the browser opens on it and gives the screen back."""
     with harness.Recording() as recording, \
-            running(recording, "--fault", "sleep:rank=2,at=1500"), Screen(recording) as screen:
+            running(recording, "--fault", "sleep:rank=2,at=1500"), \
+            Screen(recording, columns, rows) as screen:
         when(recording, all_run, "--no-verdict")
         screen.start("--stall", "2")
         screen.until(r"^ Verdict: healthy, as of ")
         screen.until(r"^ Verdict: stuck_outside_nccl \([a-z]+\): rank 2 ", seconds=60)
         screen.until(r"^ +2 \S+ +late +culprit ")
         screen.until(r"^ +[013] \S+ +stalled +waits ")
+        screen.keys("Home", "Enter")
+        screen.until(r"^Rank 0 on \S+, pid \d+: stalled; verdict: waits")
+        screen.until(r"^Launches that the GPU has not finished: \d+")
+        screen.keys("Escape")
+        screen.until(r"^ +2 \S+ +late +culprit ")
         screen.keys("F9")
         screen.until(r"^ stuck_outside_nccl .* rank 2 +of 4")
         screen.keys("3")

@@ -83,6 +83,22 @@ def test_recorded_job():
         assert ranks == {0, 1, 2, 3}
 
 
+def test_recorded_graphs():
+    """Launches of graphs, and captured calls whose launch is the number of their graph."""
+    script = "init world\ncapture a { allreduce world 64 f32 sum; allgather world 64 f32 }\n" \
+             "capture b { allreduce world 64 f32 sum }\n" \
+             "repeat 40 { replay a; replay b; sync; replay b stream=1; sync stream=1; allreduce world 8 f32 sum }\n"
+    with Recording() as recording:
+        job = recording.run_script(2, script)
+        assert job.status == 0, job.stderr
+        for path in recording.traces.glob("*.frec"):
+            events, _ = compare(path)
+            ops = [event for event in events if event["event"] == "op"]
+            assert [op["launch"] for op in ops if op["flags"] & 2] == [1, 1, 2]
+            launches = [(op["peer"], op["seq"], op["count"]) for op in ops if op["kind"] == 112]
+            assert launches == [launch for n in range(40) for launch in ((1, n, 2), (2, 2 * n, 1), (2, 2 * n + 1, 1))]
+
+
 def test_metadata(tmp_path):
     for rank, path in enumerate(generate(tmp_path, "--ranks", 3, "--ops", 10)):
         reader = FrecReader(str(path))

@@ -14,26 +14,6 @@
 /* Kinds of calls that a sentence tells. */
 #define CLASSES_TOLD 5
 
-/* user redops: equal definitions have equal hashes inside the signature */
-static unsigned fields_of(const struct diag_op *a, const struct diag_op *b)
-{
-    const struct rec_op *x = &a->op, *y = &b->op;
-    unsigned flags = rec_kind_flags(x->kind);
-    if (rec_kind_canonical(x->kind) != rec_kind_canonical(y->kind))
-        return FIELD_KIND;
-    unsigned fields = 0;
-    if (((flags & REC_KF_DATA) || rec_kind_canonical(x->kind) == REC_COMM_INIT_RANK) && x->count != y->count)
-        fields |= FIELD_COUNT;
-    if ((flags & REC_KF_DATA) && x->dtype != y->dtype)
-        fields |= FIELD_DTYPE;
-    if ((flags & REC_KF_ROOT) && x->peer != y->peer)
-        fields |= FIELD_ROOT;
-    bool user = x->redop >= REC_REDOP_USER && y->redop >= REC_REDOP_USER;
-    if ((flags & REC_KF_REDOP) && (user ? !fields && a->sig != b->sig : x->redop != y->redop))
-        fields |= FIELD_REDOP;
-    return fields;
-}
-
 /* ---- what differs ---- */
 
 /* Is this op the one before on the other side, issued once more, or one of those that follow there? */
@@ -104,7 +84,7 @@ static void compare_lanes(const struct diag *d, struct divergence *v)
         v->split = DIAG_SPLIT_SKIP;
         v->shift = 1;
     }
-    v->fields = fields_of(&m->first, &x->first);
+    v->fields = diag_fields(&m->first, &x->first);
     v->equal_bytes = v->fields == (FIELD_COUNT | FIELD_DTYPE) || v->fields == FIELD_DTYPE
                          ? diag_bytes(&m->first.op) == diag_bytes(&x->first.op)
                          : false;

@@ -8,6 +8,26 @@
 #define SIBLING_OPS  3
 #define SIBLINGS_MIN 2
 
+/* user redops: equal definitions have equal hashes inside the signature */
+unsigned diag_fields(const struct diag_op *a, const struct diag_op *b)
+{
+    const struct rec_op *x = &a->op, *y = &b->op;
+    unsigned flags = rec_kind_flags(x->kind);
+    if (rec_kind_canonical(x->kind) != rec_kind_canonical(y->kind))
+        return FIELD_KIND;
+    unsigned fields = 0;
+    if (((flags & REC_KF_DATA) || rec_kind_canonical(x->kind) == REC_COMM_INIT_RANK) && x->count != y->count)
+        fields |= FIELD_COUNT;
+    if ((flags & REC_KF_DATA) && x->dtype != y->dtype)
+        fields |= FIELD_DTYPE;
+    if ((flags & REC_KF_ROOT) && x->peer != y->peer)
+        fields |= FIELD_ROOT;
+    bool user = x->redop >= REC_REDOP_USER && y->redop >= REC_REDOP_USER;
+    if ((flags & REC_KF_REDOP) && (user ? !fields && a->sig != b->sig : x->redop != y->redop))
+        fields |= FIELD_REDOP;
+    return fields;
+}
+
 /* ---- the past of those who differ ---- */
 
 /* The index of a lane's first op; DIAG_NONE when it lies before the window. */
@@ -65,13 +85,14 @@ static bool in_step(const struct diag *d, const struct divergence *v)
            diag_member_of(d, m->first.member)->next_seq == diag_member_of(d, x->first.member)->next_seq;
 }
 
-/* The same call with an argument that it used only this once, where both always used the other one. */
+/* The same call with one argument that it used only this once, where both always used the other one. */
 static bool new_argument(const struct diag *d, const struct lane *usual, const struct lane *unusual)
 {
     uint64_t sig = usual->sigs[0], other = unusual->sigs[0];
-    return rec_kind_canonical(usual->first.op.kind) == rec_kind_canonical(unusual->first.op.kind) &&
-           seen(d, usual, sig, true) >= USUAL_MIN && seen(d, unusual, sig, true) >= USUAL_MIN &&
-           !seen(d, unusual, other, true) && !seen(d, unusual, other, false);
+    unsigned fields = diag_fields(&usual->first, &unusual->first);
+    return !(fields & FIELD_KIND) && !(fields & (fields - 1)) && seen(d, usual, sig, true) >= USUAL_MIN &&
+           seen(d, unusual, sig, true) >= USUAL_MIN && !seen(d, unusual, other, true) &&
+           !seen(d, unusual, other, false);
 }
 
 /* ---- others in the same place ---- */

@@ -26,6 +26,9 @@ struct divergence {
     bool equal_bytes;
 };
 
+/* Arguments that differ, FIELD_KIND: another call. */
+unsigned diag_fields(const struct diag_op *a, const struct diag_op *b);
+
 /* Fills everything up to departure from lanes, and numbers their classes. */
 void diag_sides(struct diag *d, struct divergence *v);
 

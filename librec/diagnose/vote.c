@@ -92,8 +92,11 @@ enum classify_side classify_vote(const struct classify *c, const struct diag_wai
         else if (!waits)
             idle++;
     }
-    /* Who sits outside NCCL and waits for nobody is wrong whoever is right about this op. */
-    if (idle || !*gone || entered > *gone)
+    /*
+     * Who sits outside NCCL and waits for nobody is wrong whoever is right about this op. At one that others
+     * have left for good nobody has been looked at so closely.
+     */
+    if ((idle && wait->never == DIAG_NEVER_NO) || !*gone || entered > *gone)
         return CLASSIFY_ABSENT;
     return entered < *gone ? CLASSIFY_FEW : CLASSIFY_TIE;
 }

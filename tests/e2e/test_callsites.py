@@ -95,6 +95,7 @@ def test_interpreters(interpreter):
             assert meta["callsites"] == "native" and meta["callsites_reason"].endswith(reason)
 
 
+@pytest.mark.sanitize
 def test_native_functions():
     """fr-train's own functions, by the symbols of the binary."""
     with harness.Recording() as recording:

@@ -1,4 +1,4 @@
-/* The frame around the views: header, tabs, the way back, the loop between keys and work. */
+/* The frame around the views: header, tabs, the loop between keys and work. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,14 +7,12 @@
 #include "fr-common.h"
 #include "fr-tui/settings.h"
 
-#define WAY_MAX   256      /* places that Esc leads back to */
 #define WORK_NS   15000000 /* of reading between two looks at the keys */
 #define REDRAW_NS 60000000 /* between two frames while reading */
 #define DOUBLE_NS 400000000
-#define AGAIN_NS  300000000 /* between two questions whether there is something newer */
 #define COUNT(a)  (sizeof(a) / sizeof(a)[0])
 
-static const struct view *const views[VIEWS] = {
+const struct view *const browser_views[VIEWS] = {
     [VIEW_VERDICT] = &view_verdict, [VIEW_COMMS] = &view_comms, [VIEW_RANKS] = &view_ranks,
     [VIEW_TIME] = &view_time,       [VIEW_RANK] = &view_rank,   [VIEW_COMM] = &view_comm,
     [VIEW_OP] = &view_op,           [VIEW_CALL] = &view_call,   [VIEW_DIFF] = &view_diff,
@@ -65,265 +63,13 @@ static const char *const notes[] = {
     NULL,
 };
 
-/* ---- going from place to place ---- */
-
-static void no_memory(struct browser *b)
-{
-    snprintf(b->shell.status, sizeof b->shell.status, "no memory");
-}
-
-static bool has_subject(const struct browser *b, const struct place *place)
-{
-    bool process = place->process < b->data.nprocesses;
-    switch (place->view) {
-    case VIEW_RANK:
-        return process;
-    case VIEW_COMM:
-        return place->comm != NULL && place->comm->nmembers > 0;
-    case VIEW_OP:
-        return place->comm != NULL && place->seq != NO_SEQ;
-    case VIEW_CALL:
-        return process && place->comm != NULL;
-    case VIEW_DIFF:
-        return process && place->other < b->data.nprocesses && place->comm != NULL;
-    default:
-        return true;
-    }
-}
-
-static void show_run(struct browser *b, size_t run)
-{
-    if (run == b->data.run || run >= b->data.nruns)
-        return;
-    browse_data_show(&b->data, run);
-    for (unsigned v = 0; v < VIEWS; v++)
-        if (views[v]->forget != NULL)
-            views[v]->forget(b, false);
-}
-
-static void show(struct browser *b, const struct place *place)
-{
-    struct tui_table *table = b->tables[place->view];
-    if (place->run != 0)
-        show_run(b, place->run - 1);
-    bool follow = place->view != b->here.view || place->run != b->here.run;
-    b->here = *place;
-    b->here.run = (uint32_t)b->data.run + 1;
-    b->width = tui_columns();
-    b->shell.page_open = false;
-    b->shell.mode = TUI_MODE_BROWSE;
-    b->shell.table = table;
-    b->shell.timeline = place->view == VIEW_TIME ? &b->timeline : NULL;
-    b->shell.keymap = (struct tui_keymap){.own = b->bindings[place->view],
-                                          .table = views[place->view]->keys == KEYS_TREE,
-                                          .pause = b->again != NULL};
-    while (b->bindings[place->view][b->shell.keymap.nown].command != TUI_NONE)
-        b->shell.keymap.nown++;
-    if (table != NULL && follow && place->view >= MAIN_VIEWS && !place->has_row) {
-        tui_table_filter(table, "");
-        tui_table_command(table, TUI_UNTAG_ALL);
-        tui_table_command(table, TUI_FIRST);
-    }
-    if (!views[place->view]->show(b, place))
-        no_memory(b);
-    if (table != NULL && place->has_row)
-        tui_table_select_id(table, place->row + 1);
-}
-
-static void remember_row(struct browser *b)
-{
-    struct tui_table *table = b->tables[b->here.view];
-    size_t row = table != NULL ? tui_table_selected(table) : TUI_NO_ROW;
-    b->here.has_row = row != TUI_NO_ROW;
-    if (b->here.has_row)
-        b->here.row = row;
-}
-
-static void push(struct browser *b)
-{
-    remember_row(b);
-    if (b->nway == WAY_MAX) {
-        memmove(b->way, b->way + 1, (WAY_MAX - 1) * sizeof *b->way);
-        b->nway--;
-    }
-    b->way[b->nway++] = b->here;
-}
-
-void browser_go(struct browser *b, const struct place *place)
-{
-    if (!has_subject(b, place))
-        return;
-    push(b);
-    b->shell.status[0] = '\0';
-    struct place to = *place;
-    to.has_row = false;
-    show(b, &to);
-}
-
-static void go_back(struct browser *b)
-{
-    if (b->nway == 0)
-        return;
-    struct place place = b->way[--b->nway];
-    /* The timeline stays where it is. */
-    if (place.view == VIEW_TIME)
-        place = (struct place){.view = VIEW_TIME,
-                               .run = place.run,
-                               .process = BROWSE_NONE,
-                               .other = BROWSE_NONE,
-                               .seq = NO_SEQ,
-                               .src = -1,
-                               .dst = -1};
-    b->shell.status[0] = '\0';
-    show(b, &place);
-}
-
-static void go_to_view(struct browser *b, enum view_id view)
-{
-    struct place place = {
-        .view = view, .process = BROWSE_NONE, .other = BROWSE_NONE, .seq = NO_SEQ, .src = -1, .dst = -1};
-    if (view != b->here.view)
-        browser_go(b, &place);
-}
-
-/* Places of the other run remain on the way back. */
-static void go_to_run(struct browser *b, size_t run)
-{
-    struct place place = {.view = b->here.view < MAIN_VIEWS ? b->here.view : VIEW_VERDICT,
-                          .run = (uint32_t)run + 1,
-                          .process = BROWSE_NONE,
-                          .other = BROWSE_NONE,
-                          .seq = NO_SEQ,
-                          .src = -1,
-                          .dst = -1};
-    if (run != b->data.run)
-        browser_go(b, &place);
-}
-
-static void go_to_earlier_run(struct browser *b)
-{
-    if (b->data.nruns == 1)
-        snprintf(b->shell.status, sizeof b->shell.status, "the job was not restarted");
-    go_to_run(b, (b->data.run + b->data.nruns - 1) % b->data.nruns);
-}
-
-static void go_to_finding(struct browser *b)
-{
-    struct place place;
-    go_to_run(b, b->data.nruns - 1); /* the findings are about the last one */
-    size_t n = b->data.verdict->nfindings;
-    for (size_t i = 0; i < n; i++) {
-        b->finding = (uint32_t)((b->finding + 1) % n);
-        if (!browse_finding_place(&b->data, &b->data.verdict->findings[b->finding], NULL, &place))
-            continue;
-        if (b->here.view == VIEW_TIME)
-            place.view = VIEW_TIME;
-        browser_go(b, &place);
-        snprintf(b->shell.status, sizeof b->shell.status, "finding %u of %zu", b->finding + 1, n);
-        return;
-    }
-    snprintf(b->shell.status, sizeof b->shell.status, "no finding has a place");
-}
-
-/* What a command about the selected thing refers to. */
-static bool selected_place(struct browser *b, struct place *place)
-{
-    if (b->here.view == VIEW_RANK || b->here.view == VIEW_CALL || b->here.view == VIEW_DIFF) {
-        if (views[b->here.view]->target(b, place) && place->comm != NULL)
-            return true;
-        *place = b->here;
-        return true;
-    }
-    return views[b->here.view]->target(b, place);
-}
-
-/* ---- comparing ---- */
-
-uint32_t browser_reference(const struct browser *b, const struct rec_communicator *comm, uint32_t process)
-{
-    const struct browse_data *data = &b->data;
-    bool blamed = data->ranks[data->rank_of[process]].role == ROLE_CULPRIT;
-    uint32_t other = BROWSE_NONE;
-    for (uint32_t m = 0; m < comm->nmembers; m++) {
-        uint32_t p = comm->members[m]->process->index;
-        if (p == process)
-            continue;
-        if ((data->ranks[data->rank_of[p]].role == ROLE_CULPRIT) != blamed)
-            return p;
-        if (other == BROWSE_NONE)
-            other = p;
-    }
-    return other;
-}
-
-/* The processes of the first two tagged lines of a list of members. */
-static void tagged(const struct browser *b, uint32_t pair[2])
-{
-    const struct tui_table *table = b->tables[b->here.view];
-    const struct rec_communicator *comm = b->here.comm;
-    unsigned n = 0;
-    for (size_t line = 0; table != NULL && n < 2 && line < tui_table_lines(table); line++) {
-        size_t row = tui_table_row_at(table, line);
-        struct place place;
-        if (!tui_table_tagged(table, row + 1))
-            continue;
-        if (b->here.view == VIEW_COMM && row < comm->nmembers)
-            place.process = comm->members[row]->process->index;
-        else if (b->here.view != VIEW_OP || !op_row_place(b, row, &place))
-            continue;
-        pair[n++] = place.process;
-    }
-}
-
-bool browser_diff_place(const struct browser *b, const struct place *place, struct place *diff)
-{
-    uint32_t pair[2] = {BROWSE_NONE, BROWSE_NONE};
-    *diff = *place;
-    diff->view = VIEW_DIFF;
-    if (b->here.view == VIEW_COMM || b->here.view == VIEW_OP) {
-        diff->comm = b->here.comm;
-        tagged(b, pair);
-    }
-    if (diff->comm == NULL && diff->process < b->data.nprocesses) {
-        const struct rec_member *member = b->data.ranks[b->data.rank_of[diff->process]].member;
-        diff->comm = member != NULL ? member->comm : NULL;
-    }
-    if (diff->comm == NULL)
-        return false;
-    if (pair[0] != BROWSE_NONE)
-        diff->process = pair[0];
-    if (diff->process >= b->data.nprocesses ||
-        browse_member(b->data.processes[diff->process], diff->comm) == NULL)
-        diff->process = diff->comm->nmembers > 0 ? diff->comm->members[0]->process->index : BROWSE_NONE;
-    if (diff->process == BROWSE_NONE)
-        return false;
-    diff->other = pair[1] != BROWSE_NONE ? pair[1] : browser_reference(b, diff->comm, diff->process);
-    if (diff->other == BROWSE_NONE)
-        return false;
-    if (diff->seq == NO_SEQ || diff->src >= 0) {
-        const struct rec_member *left = browse_member(b->data.processes[diff->process], diff->comm);
-        const struct rec_member *right = browse_member(b->data.processes[diff->other], diff->comm);
-        diff->seq = left->next_seq < right->next_seq ? left->next_seq : right->next_seq;
-    }
-    return true;
-}
-
-static void compare(struct browser *b)
-{
-    struct place place, diff;
-    if (selected_place(b, &place) && browser_diff_place(b, &place, &diff))
-        browser_go(b, &diff);
-    else
-        snprintf(b->shell.status, sizeof b->shell.status, "nothing to compare here");
-}
-
 /* ---- drawing ---- */
 
 static int tab_x(unsigned tab)
 {
     int x = 1;
     for (unsigned t = 0; t < tab; t++)
-        x += (int)strlen(views[t]->name) + 3;
+        x += (int)strlen(browser_views[t]->name) + 3;
     return x;
 }
 
@@ -331,9 +77,9 @@ static void draw_tabs(struct browser *b, int y)
 {
     b->tabs_y = y;
     for (unsigned t = 0; t < MAIN_VIEWS; t++)
-        tui_say(y, tab_x(t), t == b->here.view ? TUI_COLUMN : TUI_NORMAL, "[%s]", views[t]->name);
+        tui_say(y, tab_x(t), t == b->here.view ? TUI_COLUMN : TUI_NORMAL, "[%s]", browser_views[t]->name);
     if (b->here.view >= MAIN_VIEWS)
-        tui_say(y, tab_x(MAIN_VIEWS), TUI_COLUMN, "[%s]", views[b->here.view]->name);
+        tui_say(y, tab_x(MAIN_VIEWS), TUI_COLUMN, "[%s]", browser_views[b->here.view]->name);
 }
 
 /* Of a run that is over only this is known. */
@@ -381,8 +127,8 @@ static void draw(struct browser *b)
         char text[256] = "";
         enum tui_style style = TUI_NORMAL;
         b->tabs_y = -1;
-        if (views[b->here.view]->about != NULL)
-            views[b->here.view]->about(b, text, sizeof text, &style);
+        if (browser_views[b->here.view]->about != NULL)
+            browser_views[b->here.view]->about(b, text, sizeof text, &style);
         if (rows >= 12)
             draw_verdict_line(b, y++);
         if (rows >= 12 || text[0] != '\0')
@@ -400,8 +146,8 @@ static size_t settings_of(const struct browser *b, struct tui_setting settings[V
 {
     size_t n = 0;
     for (unsigned v = 0; v < VIEWS; v++)
-        if (views[v]->keys == KEYS_TABLE || views[v]->keys == KEYS_TREE)
-            settings[n++] = (struct tui_setting){views[v]->name, b->tables[v]};
+        if (browser_views[v]->keys == KEYS_TABLE || browser_views[v]->keys == KEYS_TREE)
+            settings[n++] = (struct tui_setting){browser_views[v]->name, b->tables[v]};
     return n;
 }
 
@@ -423,47 +169,47 @@ static void run_command(struct browser *b, int command)
         b->leave = true;
         break;
     case TUI_BACK:
-        go_back(b);
+        browser_go_back(b);
         break;
     case TUI_SETUP_DONE:
         keep_settings(b);
         break;
     case TUI_OPEN:
-        if (views[b->here.view]->target(b, &place))
+        if (browser_views[b->here.view]->target(b, &place))
             browser_go(b, &place);
         break;
     case CMD_VIEW:
-        go_to_view(b, b->here.view < MAIN_VIEWS ? (b->here.view + 1) % MAIN_VIEWS : VIEW_VERDICT);
+        browser_go_to_view(b, b->here.view < MAIN_VIEWS ? (b->here.view + 1) % MAIN_VIEWS : VIEW_VERDICT);
         break;
     case CMD_VIEW_BACK:
-        go_to_view(b,
-                   b->here.view < MAIN_VIEWS ? (b->here.view + MAIN_VIEWS - 1) % MAIN_VIEWS : VIEW_VERDICT);
+        browser_go_to_view(b, b->here.view < MAIN_VIEWS ? (b->here.view + MAIN_VIEWS - 1) % MAIN_VIEWS
+                                                        : VIEW_VERDICT);
         break;
     case CMD_1:
     case CMD_2:
     case CMD_3:
     case CMD_4:
-        go_to_view(b, (enum view_id)(command - CMD_1));
+        browser_go_to_view(b, (enum view_id)(command - CMD_1));
         break;
     case CMD_DIFF:
-        compare(b);
+        browser_compare(b);
         break;
     case CMD_TIME:
-        if (!selected_place(b, &place))
+        if (!browser_selected_place(b, &place))
             place = (struct place){.process = BROWSE_NONE, .seq = NO_SEQ, .src = -1, .dst = -1};
         place.view = VIEW_TIME;
         if (b->here.view != VIEW_TIME)
             browser_go(b, &place);
         break;
     case CMD_FINDING:
-        go_to_finding(b);
+        browser_go_to_finding(b);
         break;
     case CMD_RUN:
-        go_to_earlier_run(b);
+        browser_go_to_earlier_run(b);
         break;
     default:
-        if (views[b->here.view]->command != NULL)
-            views[b->here.view]->command(b, command);
+        if (browser_views[b->here.view]->command != NULL)
+            browser_views[b->here.view]->command(b, command);
     }
 }
 
@@ -512,7 +258,7 @@ static void handle(struct browser *b, struct tui_event *event)
         if (event->y == b->tabs_y) {
             for (unsigned t = 0; t < MAIN_VIEWS; t++)
                 if (event->x >= tab_x(t) && event->x < tab_x(t + 1) - 1)
-                    go_to_view(b, (enum view_id)t);
+                    browser_go_to_view(b, (enum view_id)t);
             return;
         }
         if (click_timeline(b, event))
@@ -529,104 +275,14 @@ static void rewrap(struct browser *b)
     if (b->width == tui_columns())
         return;
     bool page = b->shell.page_open;
-    if (views[b->here.view]->keys != KEYS_LINES || b->here.view == VIEW_DIFF) {
+    if (browser_views[b->here.view]->keys != KEYS_LINES || b->here.view == VIEW_DIFF) {
         b->width = tui_columns();
         return;
     }
-    remember_row(b);
+    browser_remember_row(b);
     struct place place = b->here;
-    show(b, &place);
+    browser_show(b, &place);
     b->shell.page_open = page;
-}
-
-/* ---- the job as it is now ---- */
-
-/* A place in other words: those that outlive the job. */
-struct lasting {
-    struct place place;
-    uint64_t process, other, comm; /* uids; 0 = none */
-};
-
-static struct lasting lasting_place(const struct browse_data *data, const struct place *place)
-{
-    struct lasting lasting = {.place = *place, .comm = place->comm != NULL ? place->comm->uid : 0};
-    if (place->process < data->nprocesses)
-        lasting.process = data->processes[place->process]->proc_uid;
-    if (place->other < data->nprocesses)
-        lasting.other = data->processes[place->other]->proc_uid;
-    return lasting;
-}
-
-static uint32_t process_of_uid(const struct browse_data *data, uint64_t uid)
-{
-    for (uint32_t i = 0; uid != 0 && i < data->nprocesses; i++)
-        if (data->processes[i]->proc_uid == uid)
-            return i;
-    return BROWSE_NONE;
-}
-
-/* What is not there any more makes the place its view's, without a subject. */
-static struct place place_again(const struct browser *b, const struct lasting *lasting)
-{
-    struct place place = lasting->place;
-    place.process = process_of_uid(&b->data, lasting->process);
-    place.other = process_of_uid(&b->data, lasting->other);
-    place.comm = lasting->comm != 0 ? rec_job_find_communicator(b->data.job, lasting->comm) : NULL;
-    if (has_subject(b, &place))
-        return place;
-    return (struct place){.view = place.view < MAIN_VIEWS ? place.view : VIEW_VERDICT,
-                          .process = BROWSE_NONE,
-                          .other = BROWSE_NONE,
-                          .seq = NO_SEQ,
-                          .src = -1,
-                          .dst = -1};
-}
-
-/* False: no memory, and nothing left to show. */
-static bool show_again(struct browser *b, const struct rec_job *job, const struct rec_verdict *verdict)
-{
-    struct lasting *way = calloc(b->nway + 1, sizeof *way);
-    bool page = b->shell.page_open, newest = b->data.run + 1 == b->data.nruns;
-    enum tui_mode mode = b->shell.mode;
-    if (way == NULL)
-        return false;
-    remember_row(b);
-    for (size_t i = 0; i < b->nway; i++)
-        way[i] = lasting_place(&b->data, &b->way[i]);
-    way[b->nway] = lasting_place(&b->data, &b->here);
-    for (unsigned v = 0; v < VIEWS; v++)
-        if (views[v]->forget != NULL)
-            views[v]->forget(b, true);
-    browse_data_free(&b->data);
-    bool ok = browse_data_init(&b->data, job, verdict);
-    for (size_t i = 0; ok && i < b->nway; i++)
-        b->way[i] = place_again(b, &way[i]);
-    if (ok) {
-        struct place here = place_again(b, &way[b->nway]);
-        if (newest)
-            here.run = (uint32_t)b->data.nruns;
-        show(b, &here);
-        b->shell.page_open = page;
-        b->shell.mode = mode;
-    }
-    free(way);
-    return ok;
-}
-
-/* Details stay as they are while somebody reads them. True: there is something new to see. */
-static bool look_again(struct browser *b)
-{
-    const struct rec_job *job;
-    const struct rec_verdict *verdict;
-    uint64_t now = monotonic_ns();
-    if (b->again == NULL || b->shell.paused || b->here.view >= MAIN_VIEWS || now - b->looked_ns < AGAIN_NS)
-        return false;
-    b->looked_ns = now;
-    if (!b->again->look(b->again->context, &job, &verdict))
-        return false;
-    b->leave = !show_again(b, job, verdict);
-    b->again->keep(b->again->context);
-    return true;
 }
 
 /* Returns the signal that ended it, or 0. */
@@ -636,7 +292,7 @@ static int loop(struct browser *b)
     bool busy = false;
     for (;;) {
         struct tui_event event;
-        if (look_again(b)) {
+        if (browser_look_again(b)) {
             busy = true;
             drawn = 0;
         }
@@ -650,8 +306,8 @@ static int loop(struct browser *b)
         }
         tui_wait(busy ? 0 : b->again != NULL ? (int)(AGAIN_NS / 1000000) : 60000, &event);
         if (event.type == TUI_EV_TIMEOUT) {
-            bool more =
-                views[b->here.view]->work != NULL && views[b->here.view]->work(b, monotonic_ns() + WORK_NS);
+            bool more = browser_views[b->here.view]->work != NULL &&
+                        browser_views[b->here.view]->work(b, monotonic_ns() + WORK_NS);
             if (!more)
                 drawn = 0; /* what has come is shown */
             busy = more;
@@ -661,7 +317,7 @@ static int loop(struct browser *b)
         if (b->leave || event.type == TUI_EV_QUIT)
             return event.type == TUI_EV_QUIT ? event.signal : 0;
         drawn = 0;
-        busy = views[b->here.view]->work != NULL;
+        busy = browser_views[b->here.view]->work != NULL;
     }
 }
 
@@ -680,7 +336,7 @@ static bool set_up(struct browser *b)
     b->way = calloc(WAY_MAX, sizeof *b->way);
     bool ok = b->way != NULL;
     for (unsigned v = 0; v < VIEWS && ok; v++) {
-        const struct view *view = views[v];
+        const struct view *view = browser_views[v];
         struct tui_binding *keys = b->bindings[v];
         add_bindings(keys, view->bindings, view->nbindings);
         add_bindings(keys, shared, COUNT(shared));
@@ -704,7 +360,7 @@ static bool set_up(struct browser *b)
 static void tear_down(struct browser *b)
 {
     for (unsigned v = 0; v < VIEWS; v++) {
-        views[v]->fini(b);
+        browser_views[v]->fini(b);
         tui_table_free(b->tables[v]);
     }
     rec_symbolizer_free(b->symbolizer);
@@ -732,7 +388,7 @@ int browse_run(const struct rec_job *job, const struct rec_verdict *verdict,
                                     .src = -1,
                                     .dst = -1};
         b->again = options->again;
-        show(b, &start);
+        browser_show(b, &start);
         signo = loop(b);
         tui_close();
     }

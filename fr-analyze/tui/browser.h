@@ -220,7 +220,7 @@ struct view {
     bool (*target)(struct browser *browser, struct place *target);
     /* Reads on until deadline_ns; true = the screen has something new or will have. NULL = never. */
     bool (*work)(struct browser *browser, uint64_t deadline_ns);
-    /* Another run is shown, or (again) the job as it is now: let go of all that is of the old. NULL = nothing
+    /* Another run is shown, or (again) the job as it is now: let go of the old one's. NULL = nothing is kept
      */
     void (*forget)(struct browser *browser, bool again);
     void (*about)(struct browser *browser, char *text, size_t size, enum tui_style *style);
@@ -265,7 +265,26 @@ struct browser {
     uint64_t click_ns;
 };
 
+/* ---- browser.c ---- */
+
+extern const struct view *const browser_views[VIEWS];
+
+/* ---- places.c ---- */
+
+#define WAY_MAX 256 /* places that Esc leads back to */
+
+bool browser_has_subject(const struct browser *browser, const struct place *place);
+/* Shows a place, with nothing on the way back; browser_go puts here there. */
+void browser_show(struct browser *browser, const struct place *place);
 void browser_go(struct browser *browser, const struct place *place);
+void browser_go_back(struct browser *browser);
+void browser_go_to_view(struct browser *browser, enum view_id view);
+void browser_go_to_finding(struct browser *browser);
+void browser_go_to_earlier_run(struct browser *browser);
+void browser_remember_row(struct browser *browser); /* of here */
+/* What a command about the selected thing refers to. */
+bool browser_selected_place(struct browser *browser, struct place *place);
+void browser_compare(struct browser *browser);
 /* The call of a row of the OP view; false when that member has no trace. */
 bool op_row_place(const struct browser *browser, size_t row, struct place *place);
 /* A process that can be compared with this one on the communicator: one that is not blamed. */
@@ -273,5 +292,12 @@ uint32_t browser_reference(const struct browser *browser, const struct rec_commu
                            uint32_t process);
 /* The place to compare two members around an op, for CMD_DIFF. False: there are not two. */
 bool browser_diff_place(const struct browser *browser, const struct place *place, struct place *diff);
+
+/* ---- renew.c ---- */
+
+#define AGAIN_NS 300000000 /* between two questions whether there is something newer */
+
+/* Details stay as they are while somebody reads them. True: there is something new to see. */
+bool browser_look_again(struct browser *browser);
 
 #endif

@@ -154,7 +154,8 @@ const char *rec_loss_why_name(unsigned why)
 
 void rec_op_gpu(struct rec_op *op, const struct rec_gpu *gpu)
 {
-    if (op->launch == 0 || (op->flags & REC_OF_CAPTURED) || (gpu->dropped != 0 && op->launch >= gpu->dropped))
+    bool untold = gpu->dropped != 0 && op->launch >= gpu->dropped && op->launch > gpu->ended;
+    if (op->launch == 0 || (op->flags & REC_OF_CAPTURED) || untold)
         return;
     /* The end mark is asked for only after the launch succeeded. A start mark may be reached while the
      * host is still busy launching. */

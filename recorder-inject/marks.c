@@ -15,10 +15,11 @@
 
 /*
  * A stream takes about 1,024 pieces of work; who asks for more waits inside the call. Marks must not bring
- * a program there that would not have come there by itself: with so many launches of the stream not over,
- * further ones get no marks.
+ * a program there that would not have come there by itself, so they take no more than about half of the
+ * places: where many launches of the stream are not over, only some of the next ones have marks.
  */
-#define MAX_AHEAD 256
+#define AHEAD_ALL  240 /* every launch */
+#define AHEAD_SOME 768 /* one of 16; then none */
 
 enum { RESULT_SUCCESS = 0, RESULT_IN_PROGRESS = 7 };
 
@@ -278,9 +279,13 @@ static void put(const struct mark *mark, size_t word)
     }
 }
 
+/* Of each stream, its last launch without marks that the GPU may not have passed yet; 0 = none. Its owner's.
+ */
+static uint64_t unmarked[REC_LIVE_DEFAULT_STREAMS];
+
 static void put_start(const struct mark *mark)
 {
-    if (mark->told == 0)
+    if (mark->told == 0 && mark->address != 0)
         put(mark, offsetof(struct rec_live_mark, start));
 }
 
@@ -289,7 +294,8 @@ static bool put_end(const struct mark *mark)
 {
     if (mark->told != 0)
         return launch_close(mark->told);
-    put(mark, offsetof(struct rec_live_mark, end));
+    if (mark->address != 0)
+        put(mark, offsetof(struct rec_live_mark, end));
     return true;
 }
 
@@ -321,11 +327,32 @@ static uint64_t next_number(uint16_t index)
     return number;
 }
 
-static bool too_far_ahead(uint16_t index)
+/* How many launches before this one are not over, as far as is known. */
+static uint64_t ahead_of_gpu(const struct mark *mark)
 {
-    const struct rec_live_mark *mark = &recorder.live.marks[index];
-    uint64_t launched = atomic_load_explicit(&mark->launched, memory_order_relaxed);
-    return launched - atomic_load_explicit(&mark->end, memory_order_relaxed) >= MAX_AHEAD;
+    const struct rec_live_mark *words = &recorder.live.marks[mark->index];
+    uint64_t start = atomic_load_explicit(&words->start, memory_order_relaxed);
+    uint64_t over = atomic_load_explicit(&words->end, memory_order_relaxed);
+    if (start > over)
+        over = start - 1;
+    /* The stream runs them in order: those without marks are over. */
+    if (unlikely(unmarked[mark->index] != 0) && start > unmarked[mark->index]) {
+        unmarked[mark->index] = 0;
+        atomic_store_explicit(&recorder.live.marks[mark->index].dropped, 0, memory_order_release);
+    }
+    return mark->number - 1 - over;
+}
+
+/* Where there are too many: takes the marks from the launch, and says so before its op is published. */
+static void leave_room(struct mark *mark)
+{
+    uint64_t ahead = ahead_of_gpu(mark), none = 0;
+    if (likely(ahead < AHEAD_ALL) || (ahead < AHEAD_SOME && mark->number % 16 == 0))
+        return;
+    mark->address = 0;
+    unmarked[mark->index] = mark->number;
+    atomic_compare_exchange_strong_explicit(&recorder.live.marks[mark->index].dropped, &none, mark->number,
+                                            memory_order_release, memory_order_relaxed);
 }
 
 static bool claim_told(struct thread *thread, struct mark *mark, uint16_t index, void *stream)
@@ -354,14 +381,11 @@ static bool claim(struct thread *thread, struct mark *mark, uint16_t index, void
     mark->address = mark->context ? address_in(cuda, mark->context) : 0;
     if (!mark->address || !is_own_stream(thread, index, stream) || !take(index, thread->index + 1))
         return false;
-    if (too_far_ahead(index)) {
-        release(index);
-        return false;
-    }
     mark->address += sizeof(struct rec_live_mark) * index;
     mark->stream = stream;
     mark->index = index;
     mark->number = next_number(index);
+    leave_room(mark);
     return true;
 }
 
@@ -557,6 +581,7 @@ void marks_forget(void)
     memset(owners, 0, sizeof(owners));
     memset(users, 0, sizeof(users));
     memset(contexts, 0, sizeof(contexts));
+    memset(unmarked, 0, sizeof(unmarked));
     for (uint32_t i = 0; i < REC_LIVE_DEFAULT_THREADS; i++)
         if (groups[i].count != 0)
             groups[i].count = 0;

@@ -24,9 +24,9 @@ struct thread;
 
 /* One launch on one stream. */
 struct mark {
-    uint64_t number; /* 0 = no marks */
-    uint64_t told;   /* NCCL tells when it runs (launches.h): no marks are put. 0 = the GPU does */
-    uint64_t address;
+    uint64_t number;  /* 0 = no marks */
+    uint64_t told;    /* NCCL tells when it runs (launches.h): no marks are put. 0 = the GPU does */
+    uint64_t address; /* of the stream's marks; 0 = this launch has none */
     void *stream;
     void *context;
     uint16_t index; /* of the stream */

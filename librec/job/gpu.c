@@ -99,7 +99,7 @@ void job_op_gpu(struct job_process *process, struct rec_op *op)
     const struct job_gpu *gpu = gpu_of(process, op->stream, false);
     if (!gpu)
         return;
-    if (gpu->now.dropped != 0 && op->launch >= gpu->now.dropped) {
+    if (gpu->now.dropped != 0 && op->launch >= gpu->now.dropped && op->launch > gpu->now.ended) {
         op->launch = 0; /* nothing is known of it */
         return;
     }

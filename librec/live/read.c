@@ -147,4 +147,7 @@ void rec_live_gpu(const struct rec_live *live, uint32_t stream, struct rec_gpu *
     gpu->started = atomic_load_explicit(&mark->start, memory_order_acquire);
     if (gpu->started < gpu->ended)
         gpu->started = gpu->ended;
+    /* The stream runs them in order; not every launch has an end mark. */
+    if (gpu->started > gpu->ended + 1)
+        gpu->ended = gpu->started - 1;
 }

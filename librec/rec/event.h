@@ -86,7 +86,8 @@ struct rec_gpu {
     uint32_t stream; /* id */
     uint32_t error;  /* CUresult for which marks ended; 0 = they have not, or not for that */
     uint64_t started, ended;
-    uint64_t dropped; /* nothing is known of launches from this number on; 0 = all have marks */
+    uint64_t dropped; /* of launches from this number on nothing is known but that the first ended
+                         are over; 0 = all have marks */
 };
 
 /* A communicator's counters at this moment; exact even where op records were lost. */

@@ -162,7 +162,9 @@ struct rec_live_stream {
 struct rec_live_mark {
     _Atomic uint64_t start, end;
     _Atomic uint64_t launched; /* last number given; by the launching thread, before the op is published */
-    _Atomic uint64_t dropped;  /* launches from this number on have no marks; 0 = none. Release */
+    /* There are launches without marks from this number on, so that of those behind end nothing is
+     * known; 0 = none. It falls back to 0 when the GPU has passed those. Release */
+    _Atomic uint64_t dropped;
 };
 
 enum rec_live_gpu {

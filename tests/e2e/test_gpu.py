@@ -258,3 +258,50 @@ def test_the_check_for_real_gpus(devices):
     assert done.returncode == 0, done.stdout + done.stderr
     assert ", 0 failed" in done.stdout
     harness.note(f"tests/gpu/run --lab, {devices} devices: {done.stdout.splitlines()[-1]}")
+
+
+def test_far_ahead():
+    """Two hundred launches wait on the stream."""
+    at = 150
+    with harness.Recording() as recording:
+        job = recording.run_script(2, "init world\nrepeat 200 { allreduce world 256 f32 sum }\nsync\n", timeout=4,
+                                   env={"HOSTGPU_SLOW_US": 1000}, rank_env={1: {"HOSTGPU_BLOCK_STREAM_AT": at}})
+        assert job.status == harness.TIMED_OUT
+
+        def check():
+            assert states(recording, 0) == ["completed"] * (at - 1) + ["gpu_started"] + ["enqueued"] * (200 - at)
+            assert states(recording, 1) == ["completed"] * (at - 1) + ["enqueued"] * (201 - at)
+            status, document = recording.analyze()
+            assert status == 1 and document["verdict"]["type"] == "gpu_not_reached"
+            assert document["verdict"]["culprit_ranks"] == [1] and document["verdict"]["seq"] == at
+
+        both_ways(recording, check)
+
+
+def test_too_far_ahead():
+    """So far that not every launch has marks: where the GPU stands is known roughly, and nobody is blamed for it."""
+    with harness.Recording() as recording:
+        job = recording.run_script(2, "init world\nrepeat 700 { allreduce world 256 f32 sum }\nsync\n", timeout=4,
+                                   env={"HOSTGPU_SLOW_US": 1000}, rank_env={1: {"HOSTGPU_BLOCK_STREAM_AT": 450}})
+        assert job.status == harness.TIMED_OUT
+
+        def check():
+            for rank in (0, 1):
+                found = states(recording, rank)
+                assert found == ["completed"] * 448 + ["enqueued"] * 252
+            _, document = recording.analyze()
+            assert not any(f["culprit_ranks"] for f in [document["verdict"], *document["findings"]])
+
+        both_ways(recording, check)
+
+
+@pytest.mark.parametrize("ops", [60, 440, 900])
+def test_caught_up(ops):
+    """What had no marks is known to be over once the GPU has passed it."""
+    script = f"init world\nrepeat {ops} {{ allreduce world 256 f32 sum }}\nsync\nallreduce world 256 f32 sum\nsync\n"
+    with harness.Recording() as recording:
+        job = recording.run_script(2, script, timeout=20, env={"HOSTGPU_SLOW_US": 1000})
+        assert job.status == 0, job.stderr
+        for rank in (0, 1):
+            assert states(recording, rank) == ["completed"] * (ops + 1)
+        check_times(recording)

@@ -285,27 +285,52 @@ static void many_launches(void **state)
     assert_int_equal(last_op().state, REC_STATE_COMPLETED);
 }
 
-/* A stream has room for so much work only, and what is left is the program's. */
+static unsigned state_of(uint64_t launch, void *stream)
+{
+    struct rec_op op = {.state = REC_STATE_ENQUEUED, .launch = launch};
+    struct rec_gpu gpu = progress(stream);
+    rec_op_gpu(&op, &gpu);
+    return op.state;
+}
+
+/* A stream has room for so much work only, and what is left is the program's: far ahead of the GPU few
+ * launches have marks, and of the others is known only that they have been passed. */
 static void a_stuck_stream_is_not_filled(void **state)
 {
     (void)state;
     void *stream = stream_on(0, 13);
     all_reduce(comms[0], stream);
-    uint64_t end = stub_cuda.event[2].address;
+    _Atomic uint64_t *start = (_Atomic uint64_t *)(uintptr_t)stub_cuda.event[0].address;
+    _Atomic uint64_t *end = (_Atomic uint64_t *)(uintptr_t)stub_cuda.event[2].address;
     stub_cuda.stuck = true;
     int marked = 0;
     for (int i = 0; i < 1000; i++) {
         stub_cuda.events = 0;
         all_reduce(comms[0], stream);
         marked += stub_cuda.events == 3;
+        assert_true(stub_cuda.events == 3 || stub_cuda.events == 1);
     }
-    assert_int_equal(marked, 256);
-    assert_int_equal(last_op().launch, 0);
+    assert_int_equal(marked, 240 + (768 - 240) / 16);
+    assert_int_equal(last_op().launch, 1001);
+    assert_int_equal(progress(stream).dropped, 242);
+    atomic_store(start, 200); /* it moves on */
+    assert_int_equal(state_of(199, stream), REC_STATE_COMPLETED);
+    assert_int_equal(state_of(200, stream), REC_STATE_GPU_STARTED);
+    assert_int_equal(state_of(201, stream), REC_STATE_ENQUEUED);
+    atomic_store(start, 272); /* marks between many without */
+    assert_int_equal(state_of(271, stream), REC_STATE_COMPLETED);
+    assert_int_equal(state_of(273, stream), REC_STATE_ENQUEUED);
     stub_cuda.stuck = false;
-    atomic_store((_Atomic uint64_t *)(uintptr_t)end, 257); /* it moves on */
-    all_reduce(comms[0], stream);
-    assert_int_equal(last_op().launch, 258);
+    all_reduce(comms[0], stream); /* still far ahead, and without marks */
+    assert_int_equal(state_of(1002, stream), REC_STATE_ENQUEUED);
+    atomic_store(start, 768);
+    atomic_store(end, 768);
+    all_reduce(comms[0], stream); /* has marks, which are reached */
+    assert_int_equal(last_op().launch, 1003);
+    assert_int_equal(state_of(1002, stream), REC_STATE_COMPLETED);
     assert_int_equal(last_op().state, REC_STATE_COMPLETED);
+    all_reduce(comms[0], stream);
+    assert_int_equal(progress(stream).dropped, 0);
 }
 
 static void a_child_leaves_the_parents_marks_alone(void **state)

@@ -327,9 +327,17 @@ static void marks_raise_states(void **state)
         assert_int_equal(op.state, cases[i].after);
     }
     gpu.dropped = 5;
-    struct rec_op op = {.state = REC_STATE_ENQUEUED, .launch = 5};
+    struct rec_op op = {.state = REC_STATE_ENQUEUED, .launch = 6};
     rec_op_gpu(&op, &gpu);
     assert_int_equal(op.state, REC_STATE_ENQUEUED);
+    op.launch = 5; /* passed */
+    rec_op_gpu(&op, &gpu);
+    assert_int_equal(op.state, REC_STATE_COMPLETED);
+    /* What has begun is behind all that was before it. */
+    atomic_store(&live.marks[1].start, 9);
+    rec_live_gpu(&live, 1, &gpu);
+    assert_int_equal(gpu.started, 9);
+    assert_int_equal(gpu.ended, 8);
     rec_live_gpu(&live, UINT32_MAX, &gpu); /* no such stream */
     assert_int_equal(gpu.started, 0);
     free(memory);

@@ -31,16 +31,16 @@ static bool captured(struct job_graphs *graphs, const struct rec_op *op)
 
 static bool launched(struct job_graphs *graphs, const struct rec_op *op)
 {
-    size_t before = graphs->nlaunches, graph = (size_t)op->peer;
-    if (graph >= before) {
-        if (!job_grow(&graphs->launches, &graphs->launches_room, graph + 1, sizeof(*graphs->launches)))
+    uint32_t at = job_map_get(&graphs->launch_ids, (uint32_t)op->peer);
+    if (at == JOB_MAP_NONE) {
+        at = (uint32_t)graphs->nlaunches;
+        if (!job_grow(&graphs->launches, &graphs->launches_room, at + 1, sizeof(*graphs->launches)) ||
+            !job_map_put(&graphs->launch_ids, (uint32_t)op->peer, at))
             return false;
-        for (size_t i = before; i <= graph; i++)
-            graphs->launches[i] = 0;
-        graphs->nlaunches = graph + 1;
+        graphs->launches[graphs->nlaunches++] = 0;
     }
-    if (op->seq + 1 > graphs->launches[graph])
-        graphs->launches[graph] = op->seq + 1;
+    if (op->seq + 1 > graphs->launches[at])
+        graphs->launches[at] = op->seq + 1;
     return true;
 }
 
@@ -115,7 +115,8 @@ uint32_t job_captured_first(const struct rec_process *process, uint32_t comm_id,
 uint64_t job_graph_launches(const struct rec_process *process, uint64_t graph)
 {
     const struct job_graphs *graphs = &job_process_of(process)->recall.graphs;
-    return graph < graphs->nlaunches ? graphs->launches[graph] : 0;
+    uint32_t at = job_map_get(&graphs->launch_ids, graph);
+    return at == JOB_MAP_NONE ? 0 : graphs->launches[at];
 }
 
 void job_graphs_fini(struct job_graphs *graphs)
@@ -124,4 +125,5 @@ void job_graphs_fini(struct job_graphs *graphs)
     free(graphs->by_comm);
     free(graphs->launches);
     job_map_free(&graphs->ids);
+    job_map_free(&graphs->launch_ids);
 }

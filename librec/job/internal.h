@@ -218,7 +218,8 @@ struct job_graphs {
     struct job_captured *items;   /* loaded: sorted by graph */
     struct job_captured *by_comm; /* loaded: the same, sorted by communicator and first seq */
     size_t count, room;
-    uint64_t *launches; /* by graph */
+    struct job_map launch_ids; /* graph → its launches */
+    uint64_t *launches;
     size_t nlaunches, launches_room;
 };
 

@@ -138,7 +138,7 @@ static int draw_verdict(const struct top_header *header, int y, int lines)
     const struct top_verdict *verdict = header->snapshot->verdict;
     int x = 1 + tui_say(y, 1, TUI_METER_LABEL, "Verdict: ");
     int room = tui_columns() - x;
-    char text[1300], age[16];
+    char text[1500], age[16], of[176] = "";
     if (verdict == NULL || verdict->serial == 0) {
         const char *why = verdict != NULL && verdict->problem[0] != '\0' ? verdict->problem : "not known yet";
         tui_put(y, x, room, TUI_DIM, TUI_LEFT, why);
@@ -148,10 +148,12 @@ static int draw_verdict(const struct top_header *header, int y, int lines)
     enum tui_style style = !good ? TUI_BAD : advice ? TUI_WARN : TUI_GOOD;
     top_text_age(age, sizeof age,
                  header->snapshot->now_ns > verdict->at_ns ? header->snapshot->now_ns - verdict->at_ns : 0);
+    if (header->snapshot->njobs > 1)
+        snprintf(of, sizeof of, "job %s: ", verdict->job);
     if (good && !advice)
-        snprintf(text, sizeof text, "%s, as of %s ago", rec_verdict_type_name(verdict->type), age);
+        snprintf(text, sizeof text, "%s%s, as of %s ago", of, rec_verdict_type_name(verdict->type), age);
     else
-        snprintf(text, sizeof text, "%s (%s): %s", rec_verdict_type_name(verdict->type),
+        snprintf(text, sizeof text, "%s%s (%s): %s", of, rec_verdict_type_name(verdict->type),
                  rec_confidence_name(verdict->confidence), verdict->summary);
     char *at = text;
     for (int line = 1; line < lines; line++) {

@@ -15,8 +15,9 @@
 
 /* The first end of a member that had waited. */
 struct deadline {
-    uint64_t ns;   /* UINT64_MAX: none */
-    uint64_t came; /* its member had come to all calls before this seq */
+    uint64_t ns;    /* UINT64_MAX: none */
+    uint64_t came;  /* its member had come to all calls before this seq */
+    uint32_t clock; /* only members that follow it can be compared */
 };
 
 struct lateness {
@@ -52,7 +53,7 @@ static void find_deadlines(struct lateness *l)
 {
     struct diag *d = l->d;
     for (size_t c = 0; c < d->ncomms; c++)
-        l->deadlines[c] = (struct deadline){UINT64_MAX, 0};
+        l->deadlines[c] = (struct deadline){UINT64_MAX, 0, 0};
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < d->nops; i++) {
             const struct diag_op *op = &d->ops[i];
@@ -60,9 +61,11 @@ static void find_deadlines(struct lateness *l)
             if (end == UINT64_MAX || !collective(op) || op->late || op->op.state == REC_STATE_COMPLETED)
                 continue;
             struct deadline *deadline = &l->deadlines[op->member->comm->index];
-            if (pass == 0)
-                deadline->ns = end < deadline->ns ? end : deadline->ns;
-            else if (end <= deadline->ns + TOGETHER_NS && op->op.seq >= deadline->came)
+            uint32_t clock = d->procs[op->proc].clock;
+            if (pass == 0 && end < deadline->ns)
+                *deadline = (struct deadline){end, 0, clock};
+            else if (pass == 1 && clock == deadline->clock && end <= deadline->ns + TOGETHER_NS &&
+                     op->op.seq >= deadline->came)
                 deadline->came = op->op.seq + 1;
         }
     }
@@ -83,6 +86,11 @@ static void set_late(struct lateness *l, uint32_t index)
     l->late[diag_member_id(d, op->member)] = true;
 }
 
+static bool after_end(const struct diag *d, const struct diag_op *op, uint32_t proc)
+{
+    return d->procs[proc].clock == d->procs[op->proc].clock && op->op.enter_ns > gave_up(&d->procs[proc]);
+}
+
 /* The other end of a message, in the window of its process; DIAG_NONE. */
 static uint32_t other_end(const struct diag *d, const struct diag_op *op, const struct rec_member *peer)
 {
@@ -99,13 +107,12 @@ static uint32_t other_end(const struct diag *d, const struct diag_op *op, const 
  * A message whose other end was posted by one that has ended since. A small send may be over before its
  * receive: there the GPU must have been seen to be still at it.
  */
-static bool message_late(const struct lateness *l, const struct diag_op *op)
+static bool message_late(const struct diag *d, const struct diag_op *op)
 {
-    const struct diag *d = l->d;
     if (!is_message(op))
         return false;
     const struct rec_member *peer = diag_member_at(op->member->comm, op->op.peer);
-    if (!peer || op->op.enter_ns <= l->gave_up_ns[diag_index(d, peer->process)])
+    if (!peer || !after_end(d, op, diag_index(d, peer->process)))
         return false;
     uint32_t other = other_end(d, op, peer);
     return other != DIAG_NONE && !d->ops[other].late && d->ops[other].op.state != REC_STATE_COMPLETED &&
@@ -120,9 +127,10 @@ static void mark(struct lateness *l)
         if (op->late || !op->member || (rec_kind_flags(op->op.kind) & REC_KF_TEARDOWN))
             continue;
         const struct deadline *deadline = &l->deadlines[op->member->comm->index];
-        bool after = op->op.enter_ns > deadline->ns && collective(op) &&
+        bool after = op->op.enter_ns > deadline->ns && d->procs[op->proc].clock == deadline->clock &&
+                     collective(op) &&
                      (op->op.seq < deadline->came || l->late[diag_member_id(d, op->member)]);
-        if (after || message_late(l, op))
+        if (after || message_late(d, op))
             set_late(l, i);
     }
 }
@@ -169,7 +177,8 @@ static bool lacks_records(const struct diag *d, const struct rec_communicator *c
 static void follow(struct lateness *l, uint32_t index)
 {
     struct diag *d = l->d;
-    uint64_t end = l->deadlines[d->ops[index].member->comm->index].ns;
+    struct deadline *deadline = &l->deadlines[d->ops[index].member->comm->index];
+    uint64_t end = deadline->ns;
     uint32_t before = called_before(d, index);
     if (before == DIAG_NONE || d->ops[before].op.enter_ns >= end || over_before(&d->ops[before], end))
         return;
@@ -179,10 +188,11 @@ static void follow(struct lateness *l, uint32_t index)
         d->procs[d->ops[index].proc].doubtful = true;
     for (uint32_t m = 0; m < comm->nmembers; m++) {
         uint32_t other = op_at(d, comm->members[m], d->ops[before].op.seq);
-        if (other == DIAG_NONE || d->ops[other].late || d->ops[other].op.enter_ns <= end)
+        if (other == DIAG_NONE || d->ops[other].late || d->ops[other].op.enter_ns <= end ||
+            d->procs[d->ops[other].proc].clock != deadline->clock)
             continue;
         if (end < l->deadlines[comm->index].ns)
-            l->deadlines[comm->index] = (struct deadline){end, d->ops[before].op.seq + 1};
+            l->deadlines[comm->index] = (struct deadline){end, d->ops[before].op.seq + 1, deadline->clock};
         any = true;
         const struct diag_proc *proc = &d->procs[d->ops[other].proc];
         for (uint32_t i = other; i < proc->first + proc->count; i++)
@@ -204,12 +214,22 @@ static void message_ends(const struct diag_op *op, int32_t *src, int32_t *dst)
     *dst = diag_sends(&op->op) ? op->op.peer : self;
 }
 
+/* Had the other end of a message given up, or aborted the communicator, when this one was posted? */
+static bool in_vain(const struct diag *d, const struct diag_op *op)
+{
+    const struct rec_member *peer = diag_member_at(op->member->comm, op->op.peer);
+    const struct diag_proc *proc = peer ? &d->procs[diag_index(d, peer->process)] : NULL;
+    bool aborted = peer && peer->teardown.kind == REC_COMM_ABORT &&
+                   op->op.enter_ns > diag_common(proc, peer->teardown.enter_ns);
+    return aborted || (peer && after_end(d, op, diag_index(d, peer->process)));
+}
+
 void diag_late_messages(struct diag *d)
 {
     for (size_t i = 0; i < d->nops; i++) {
         const struct diag_op *op = &d->ops[i];
         int32_t src, dst;
-        if (!op->late || !is_message(op))
+        if (!op->late || !is_message(op) || !in_vain(d, op))
             continue;
         message_ends(op, &src, &dst);
         uint32_t match = diag_match_find(d, op->member->comm, op->op.seq, src, dst);
@@ -226,7 +246,7 @@ uint32_t diag_came_late(const struct diag *d, const struct diag_wait *wait, uint
         int32_t src = -1, dst = -1;
         if (!op->late || !op->member || op->member->comm != m->comm || op->op.seq != m->seq)
             continue;
-        if (is_message(op))
+        if (is_message(op) && m->too_late)
             message_ends(op, &src, &dst);
         else if (!collective(op))
             continue;

@@ -381,18 +381,37 @@ static void note_waiters(struct diag *d)
     }
 }
 
+/* When those gave up waiting that follow one clock. */
+struct giving_up {
+    uint64_t first_ns; /* UINT64_MAX: nobody did; also who was told to end */
+    uint64_t last_ns;  /* 0: nobody ended itself */
+};
+
+static void find_giving_up(const struct diag *d, struct giving_up *by_clock)
+{
+    for (size_t i = 0; i <= d->nprocs; i++)
+        by_clock[i] = (struct giving_up){UINT64_MAX, 0};
+    for (size_t i = 0; i < d->nprocs; i++) {
+        const struct diag_proc *proc = &d->procs[i];
+        struct giving_up *at = &by_clock[proc->clock];
+        if (proc->waits && diag_ended_badly(proc) && proc->dead_ns < at->first_ns)
+            at->first_ns = proc->dead_ns;
+        if (proc->gave_up && proc->dead_ns > at->last_ns)
+            at->last_ns = proc->dead_ns;
+    }
+}
+
 /*
  * What stood still before an end is its cause, and the end is how somebody gave up: a watchdog's abort, a
  * timeout that became an exception, a launcher that kills the rest. The ends after it follow from it.
  */
-static void note_followers(struct diag *d)
+static void note_followers(struct diag *d, const struct giving_up *by_clock)
 {
-    uint64_t first = UINT64_MAX;
-    for (size_t i = 0; i < d->nprocs; i++)
-        if (d->procs[i].waits && diag_ended_badly(&d->procs[i]) && d->procs[i].dead_ns < first)
-            first = d->procs[i].dead_ns;
-    for (size_t i = 0; i < d->nprocs && first != UINT64_MAX; i++)
-        d->procs[i].followed = !d->procs[i].waits && d->procs[i].dead_ns + SAME_END_NS >= first;
+    for (size_t i = 0; i < d->nprocs; i++) {
+        struct diag_proc *proc = &d->procs[i];
+        uint64_t first = by_clock[proc->clock].first_ns;
+        proc->followed = !proc->waits && first != UINT64_MAX && proc->dead_ns + SAME_END_NS >= first;
+    }
 }
 
 /* An abort() that no wait explains is a fault of its own. */
@@ -424,31 +443,22 @@ static bool silent_at_the_end(const struct diag_proc *proc, uint64_t end)
     return open_end && !proc->cut && end > proc->life_ns + MISSED_NS;
 }
 
-/* When the last of those who gave up did so; 0 = nobody. */
-static uint64_t given_up_ns(const struct diag *d)
-{
-    uint64_t last = 0;
-    for (size_t i = 0; i < d->nprocs; i++)
-        if (d->procs[i].gave_up && d->procs[i].dead_ns > last)
-            last = d->procs[i].dead_ns;
-    return last;
-}
-
 /*
  * Who was told to end died early if others waited for it for long before they were told, too; so did who
  * was silent for long when they gave up.
  */
-static void note_outlived(struct diag *d, const struct diag_wait *wait, uint64_t given_up)
+static void note_outlived(struct diag *d, const struct diag_wait *wait, const struct giving_up *by_clock)
 {
     struct diag_partner *partners;
     size_t count = diag_partners(d, wait, &partners);
+    uint32_t clock = d->procs[d->ops[wait->op].proc].clock;
     for (size_t i = 0; i < count; i++) {
         struct diag_proc *proc = &d->procs[partners[i].proc];
         if (partners[i].reason != DIAG_ABSENT || proc->early_dead || proc->waits)
             continue;
-        bool told = proc->p->fate == REC_FATE_SIGNALED && wait->until >= proc->dead_ns + wait->patience_ns &&
-                    ended_alone(d, proc);
-        proc->early_dead = told || silent_at_the_end(proc, given_up);
+        bool told = proc->p->fate == REC_FATE_SIGNALED && proc->clock == clock &&
+                    wait->until >= proc->dead_ns + wait->patience_ns && ended_alone(d, proc);
+        proc->early_dead = told || silent_at_the_end(proc, by_clock[proc->clock].last_ns);
     }
     free(partners);
 }
@@ -466,15 +476,18 @@ void diag_find_waits(struct diag *d)
         add_waiter(d, &ids, i);
     }
     diag_map_free(&ids);
+    struct giving_up *by_clock = malloc((d->nprocs + 1) * sizeof *by_clock);
+    d->oom = d->oom || !by_clock;
     if (!d->oom) {
         note_waiters(d);
-        note_followers(d);
+        find_giving_up(d, by_clock);
+        note_followers(d, by_clock);
         note_aborts(d);
     }
-    uint64_t given_up = given_up_ns(d);
     for (size_t i = 0; i < d->nwaits && !d->oom; i++)
         if (d->waits[i].stale)
-            note_outlived(d, &d->waits[i], given_up);
+            note_outlived(d, &d->waits[i], by_clock);
+    free(by_clock);
     for (size_t i = 0; i < d->nwaits && !d->oom; i++)
         judge(d, &d->waits[i]);
 }

@@ -235,3 +235,12 @@ def test_two_libraries_at_once():
         assert job.status == harness.TIMED_OUT
         assert Counter(call["op"] for call in recording.dump())["WaitSignal"] == 1
         assert harness.tool(harness.FR_ANALYZE, recording.traces).returncode in (0, 1, 3)
+
+
+def test_lines_of_python():
+    """The calling thread is asked for its line also where NCCL, and not a wrapper, tells of the call."""
+    with harness.Recording() as recording:
+        job = recording.run_python(2, "--steps", 3, shim=False, env={"NCCL_PROFILER_PLUGIN": harness.SHIM})
+        assert job.status == 0, job.stderr
+        sites = {call.get("site", "") for call in recording.dump() if call["op"] == "AllReduce"}
+        assert sites and all(".py:" in site for site in sites), sites

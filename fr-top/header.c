@@ -83,7 +83,7 @@ static void draw_counts_line(const struct top_header *header, int y, int x)
     }
 }
 
-/* Whom to look at first: the rank that keeps others waiting, else the oldest call. */
+/* Whom to look at first: the rank that keeps others waiting, else the oldest call of a host, or of a GPU. */
 static void draw_first_line(const struct top_header *header, int y, int x)
 {
     const struct top_snapshot *snapshot = header->snapshot;
@@ -103,12 +103,14 @@ static void draw_first_line(const struct top_header *header, int y, int x)
         tui_say(y, x + used, TUI_BAD, "rank %s (%s), no call for %s", name, p->host, quiet);
         return;
     }
-    int cells = tui_say(y, x, TUI_METER_LABEL, "Oldest: ");
-    if (snapshot->oldest == TOP_NONE) {
+    bool host = snapshot->oldest != TOP_NONE;
+    int cells =
+        tui_say(y, x, TUI_METER_LABEL, host || snapshot->oldest_gpu == TOP_NONE ? "Oldest: " : "On GPU: ");
+    if (!host && snapshot->oldest_gpu == TOP_NONE) {
         tui_say(y, x + cells, TUI_DIM, "nobody is inside NCCL");
         return;
     }
-    const struct top_process *process = &snapshot->processes[snapshot->oldest];
+    const struct top_process *process = &snapshot->processes[host ? snapshot->oldest : snapshot->oldest_gpu];
     char op[32], rank[16], age[16];
     uint64_t since = process->now.since_ns;
     top_text_op(op, sizeof op, &process->now.op);

@@ -216,6 +216,10 @@ static json_t *totals_json(const struct top_snapshot *snapshot)
     json_object_set_new(totals, "lost_ops", number(snapshot->lost));
     set_rate(totals, "ops_per_s", snapshot->ops_per_s);
     set_rate(totals, "bytes_per_s", snapshot->bytes_per_s);
+    if (snapshot->oldest_gpu != TOP_NONE)
+        json_object_set_new(
+            totals, "oldest_gpu_ns",
+            number(snapshot->now_ns - snapshot->processes[snapshot->oldest_gpu].now.since_ns));
     if (snapshot->oldest != TOP_NONE)
         json_object_set_new(totals, "oldest_open_ns",
                             number(snapshot->now_ns - snapshot->processes[snapshot->oldest].now.since_ns));

@@ -42,14 +42,17 @@ static void write_head(const struct top_snapshot *snapshot)
         printf("absent ranks: %s\n", ranks);
     }
     write_verdict(snapshot->verdict);
-    if (snapshot->oldest == TOP_NONE)
+    bool inside = snapshot->oldest != TOP_NONE;
+    if (!inside && snapshot->oldest_gpu == TOP_NONE)
         return;
-    const struct top_process *process = &snapshot->processes[snapshot->oldest];
+    const struct top_process *process =
+        &snapshot->processes[inside ? snapshot->oldest : snapshot->oldest_gpu];
     char op[32], rank[16], open[16], host[512];
     top_text_op(op, sizeof op, &process->now.op);
     top_text_rank(rank, sizeof rank, process);
     top_text_age(open, sizeof open, age(snapshot, process->now.since_ns));
-    printf("oldest open call: %s on rank %s (%s) for %s\n", op, rank,
+    printf("%s: %s on rank %s (%s) for %s\n",
+           inside ? "oldest open call" : "oldest call not finished on a GPU", op, rank,
            fr_clean(host, sizeof host, process->host), open);
 }
 

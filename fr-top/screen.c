@@ -389,7 +389,7 @@ int top_screen_run(struct top_watch *watch, const struct top_screen_options *opt
     static struct screen screen; /* large, and there is one */
     char reason[256];
     int signo = 0;
-    static struct top_snapshot nothing = {.oldest = TOP_NONE};
+    static struct top_snapshot nothing = {.oldest = TOP_NONE, .oldest_gpu = TOP_NONE};
     screen = (struct screen){.watch = watch, .options = options, .snapshot = &nothing};
     screen.terminal = (struct tui_options){.mono = options->mono, .ascii = options->ascii};
     screen.data.snapshot = screen.header.snapshot = &nothing;

@@ -410,6 +410,10 @@ static void sum_up(struct top_snapshot *snapshot, const struct top_process *proc
         (snapshot->oldest == TOP_NONE ||
          process->now.since_ns < snapshot->processes[snapshot->oldest].now.since_ns))
         snapshot->oldest = index;
+    if (!process->in_call && process->pending > 0 && !ended &&
+        (snapshot->oldest_gpu == TOP_NONE ||
+         process->now.since_ns < snapshot->processes[snapshot->oldest_gpu].now.since_ns))
+        snapshot->oldest_gpu = index;
     if (process->world_size > 0 && (uint32_t)process->world_size > snapshot->world)
         snapshot->world = (uint32_t)process->world_size;
 }
@@ -467,7 +471,7 @@ bool top_snapshot_build(struct top_snapshot *snapshot, struct top_probe *const *
                         const struct top_options *options, uint64_t now_ns)
 {
     snapshot->now_ns = now_ns;
-    snapshot->oldest = TOP_NONE;
+    snapshot->oldest = snapshot->oldest_gpu = TOP_NONE;
     snapshot->ops_per_s = snapshot->bytes_per_s = NAN;
     struct top_probe **sorted = calloc(nprobes + 1, sizeof *sorted);
     if (sorted == NULL)

@@ -77,6 +77,7 @@ struct top_process {
     char job_id[128]; /* as the launcher gave it; "" */
     char job[160];    /* what belongs together: id, or id.step of a Slurm job, or the trace directory */
     char boot_id[40];
+    uint64_t pid_ns; /* namespace of pid, 0 = unknown */
     char frec_dir[REC_LIVE_PATH_BYTES];
     bool local; /* from a live region */
 
@@ -207,8 +208,9 @@ struct top_snapshot {
     uint32_t up, stuck, ended, states[TOP_STATES];
     double ops_per_s, bytes_per_s; /* NAN unknown */
     uint64_t lost;
-    uint32_t oldest;                   /* process with the oldest open call; TOP_NONE */
-    char warning[256];                 /* something that could not be read; "" */
+    uint32_t oldest;     /* process with the oldest open call; TOP_NONE */
+    uint32_t oldest_gpu; /* process with the oldest call that its GPU has not finished; TOP_NONE */
+    char warning[256];   /* something that could not be read; "" */
     const struct top_verdict *verdict; /* what the engine says (diagnosis.h), set by the program; NULL */
 };
 

@@ -350,6 +350,14 @@ static void test_oldest_call(void **state)
     }
     const struct top_snapshot *s = build(world, &options);
     assert_int_equal(s->processes[s->oldest].rank, 2);
+    assert_int_equal(s->oldest_gpu, TOP_NONE);
+    for (int rank = 0; rank < 3; rank++) {
+        world->probes[rank].process.in_call = false;
+        world->probes[rank].process.pending = rank < 2 ? 3 : 0;
+    }
+    s = build(world, &options);
+    assert_int_equal(s->oldest, TOP_NONE);
+    assert_int_equal(s->processes[s->oldest_gpu].rank, 1);
 }
 
 static void test_restart(void **state)

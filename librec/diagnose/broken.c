@@ -7,6 +7,8 @@
 
 /* A graph launched so long before has run. */
 #define GRAPH_NS (10 * NS_PER_S)
+/* Launches that are looked at to find out what holds one of them up. */
+#define LAUNCHES_LOOKED 128
 
 void classify_failed(struct classify *c, const struct diag_wait *wait)
 {
@@ -245,16 +247,65 @@ static void classify_host_inside(struct classify *c, const struct diag_wait *wai
     classify_victims(c, f);
 }
 
-/*
- * An abort ends what it finds. Where all came, aborted and ended well, it was how they tear down, and the
- * work may have been done just before.
- */
-static bool all_went_home(const struct diag *d, const struct diag_match *m)
+struct launches {
+    uint32_t units[LAUNCHES_LOOKED];
+    size_t count;
+};
+
+static void add_launch(struct launches *l, uint32_t unit)
 {
-    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
-        if (!d->procs[d->ops[i].proc].ended_well)
-            return false;
-    return true;
+    for (size_t i = 0; i < l->count; i++)
+        if (l->units[i] == unit)
+            return;
+    if (l->count < LAUNCHES_LOOKED)
+        l->units[l->count++] = unit;
+}
+
+/*
+ * When the last one came to a matching point, or to another one that holds it up because both are launched in
+ * one group, or are so with a third, and so on. UINT64_MAX: not known. Of large ones some are looked at.
+ */
+static uint64_t last_arrival(const struct diag *d, const struct diag_match *m)
+{
+    struct launches l = {.count = 0};
+    uint64_t last = 0;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        last = d->ops[i].op.enter_ns > last ? d->ops[i].op.enter_ns : last;
+        if (l.count < LAUNCHES_LOOKED && d->units[d->ops[i].unit].ops > 1)
+            add_launch(&l, d->ops[i].unit);
+    }
+    for (size_t u = 0; u < l.count; u++)
+        for (uint32_t j = d->units[l.units[u]].first_op; j != DIAG_NONE; j = d->ops[j].unit_next) {
+            const struct diag_match *with = d->ops[j].match == DIAG_NONE ? m : &d->matches[d->ops[j].match];
+            if (with == m || with->posted > LAUNCHES_LOOKED)
+                continue;
+            if (with->unseen || with->unknown || with->assumed)
+                return UINT64_MAX;
+            for (uint32_t i = with->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+                last = d->ops[i].op.enter_ns > last ? d->ops[i].op.enter_ns : last;
+                add_launch(&l, d->ops[i].unit);
+            }
+        }
+    return last;
+}
+
+/*
+ * An abort ends what it finds, and hosts that waited for the last one to come tear down at once. Only what
+ * has not ended for long since all were there is stuck.
+ */
+static bool stuck_together(const struct diag *d, const struct diag_match *m)
+{
+    uint64_t last = last_arrival(d, m);
+    for (uint32_t i = m->first_op; i != DIAG_NONE && last != UINT64_MAX; i = d->ops[i].match_next) {
+        const struct diag_op *op = &d->ops[i];
+        const struct diag_proc *proc = &d->procs[op->proc];
+        const struct rec_op *teardown = &op->member->teardown;
+        bool aborted = teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE;
+        uint64_t until = aborted ? diag_common(proc, teardown->enter_ns) : proc->life_ns;
+        if (until >= last + proc->patience_ns)
+            return true;
+    }
+    return false;
 }
 
 /* Everybody has launched it, it fits, and still it does not end. */
@@ -263,7 +314,7 @@ void classify_kernel(struct classify *c, const struct diag_wait *wait)
     struct diag *d = c->d;
     const struct diag_match *m = &d->matches[wait->match];
     struct reached n = count_reached(d, m);
-    if (!m->captured && all_went_home(d, m))
+    if (!m->captured && !stuck_together(d, m))
         return;
     if (!m->captured && n.inside && n.inside < n.all) {
         classify_host_inside(c, wait);

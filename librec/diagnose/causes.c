@@ -183,7 +183,7 @@ static void cause_of_never(struct classify *c, const struct diag_partner *partne
                            const struct diag_wait *wait, struct cause *cause)
 {
     const struct diag_proc *proc = &c->d->procs[partner->proc];
-    cause->confidence = REC_CONF_CERTAIN;
+    cause->confidence = partner->member ? REC_CONF_CERTAIN : REC_CONF_LIKELY; /* only guessed to be meant */
     switch (wait->never) {
     case DIAG_NEVER_EXITED:
         cause->type = wait->kind == DIAG_WAIT_P2P      ? REC_VERDICT_P2P_UNMATCHED

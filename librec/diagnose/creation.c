@@ -23,6 +23,9 @@ static bool fit(const struct rec_communicator *comm, uint32_t expected, int64_t 
     }
     if (!first)
         return false;
+    /* Any two lie in a line. */
+    if (comm->nmembers < 3 && comm->nranks != expected && comm->nmembers * 2 < comm->nranks)
+        return false;
     int64_t rank = first->process->rank, comm_rank = first->comm_rank;
     if (second) {
         int64_t ranks = second->process->rank - rank, places = (int64_t)second->comm_rank - comm_rank;

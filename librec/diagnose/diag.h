@@ -79,8 +79,8 @@ struct diag_op {
     bool done;                 /* completed, as far as logic tells */
     bool failed;               /* NCCL refused it */
     bool doubted;              /* not completed if nothing doubtful is */
-    bool late; /* entered after the communicator was aborted elsewhere, or its members had given up */
-    bool replayed;             /* captured into a graph whose launches are ops of their own */
+    bool late;     /* entered after the communicator was aborted elsewhere, or its members had given up */
+    bool replayed; /* captured into a graph whose launches are ops of their own */
 };
 
 /* What is launched at once: one op, or all ops of a group. */
@@ -427,11 +427,20 @@ struct diag_habit {
     struct diag_departure departure; /* the first one */
     bool kept;                       /* the op at upto is what the loop foretold */
 };
+/* What a departure must have to do with. */
+struct diag_question {
+    const struct rec_communicator *comm;
+    bool message; /* of this kind and peer; else no message */
+    uint8_t kind;
+    int32_t peer;
+};
+/* The calls that are like op, or like what others should have called for it. */
+struct diag_question diag_asks(const struct diag_op *op, bool counterpart);
 /*
- * How a process behaved near its end, measured by its own past: departures that concern a communicator,
- * by what it called or should have called, no later than with the op at upto.
+ * How a process behaved near its end, measured by its own past: departures that concern what is asked
+ * for, by what it called or should have called, no later than with the op at upto.
  */
-void diag_habit(struct diag *d, uint32_t proc, const struct rec_communicator *comm, uint32_t upto,
+void diag_habit(struct diag *d, uint32_t proc, const struct diag_question *asked, uint32_t upto,
                 struct diag_habit *habit);
 void diag_evidence_departure(struct diag *d, struct rec_finding *f, const struct diag_departure *departure);
 

@@ -168,12 +168,27 @@ static bool done_again(const struct diag *d, uint32_t index)
     return false;
 }
 
-static bool concerns(const struct diag_op *op, const struct rec_communicator *comm)
+/* Has a departure to do with what is asked for? A message only with those of its kind and peer. */
+static bool concerns(const struct diag_op *op, const struct diag_question *asked)
 {
-    return op->member && op->member->comm == comm;
+    if (!op->member || op->member->comm != asked->comm)
+        return false;
+    return asked->message ? op->op.kind == asked->kind && op->op.peer == asked->peer : !diag_pairs(&op->op);
 }
 
-void diag_habit(struct diag *d, uint32_t proc, const struct rec_communicator *comm, uint32_t upto,
+struct diag_question diag_asks(const struct diag_op *op, bool counterpart)
+{
+    struct diag_question asked = {.comm = op->member->comm, .message = diag_pairs(&op->op)};
+    asked.kind = op->op.kind;
+    asked.peer = op->op.peer;
+    if (counterpart && asked.message) {
+        asked.kind = asked.kind == REC_SEND ? REC_RECV : asked.kind == REC_RECV ? REC_SEND : asked.kind;
+        asked.peer = (int32_t)op->member->comm_rank;
+    }
+    return asked;
+}
+
+void diag_habit(struct diag *d, uint32_t proc, const struct diag_question *asked, uint32_t upto,
                 struct diag_habit *habit)
 {
     const struct diag_proc *p = &d->procs[proc];
@@ -197,7 +212,7 @@ void diag_habit(struct diag *d, uint32_t proc, const struct rec_communicator *co
         /* Something new altogether, or that it did again, begins another phase of the program. */
         if (told.fresh && (!same_call(op, expected) || done_again(d, i)))
             continue;
-        habit->left = concerns(op, comm) || concerns(expected, comm);
+        habit->left = concerns(op, asked) || concerns(expected, asked);
         habit->departure = (struct diag_departure){i, told.expected, told.seen};
     }
     diag_map_free(&h.contexts);

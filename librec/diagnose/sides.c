@@ -54,7 +54,8 @@ static bool side_did(struct diag *d, const struct divergence *v, uint32_t class_
         uint32_t op = first_op(d, v, lane);
         if (op == DIAG_NONE)
             return false;
-        diag_habit(d, lane->first.proc, v->lanes->comm, op, &habit);
+        struct diag_question asked = {.comm = v->lanes->comm};
+        diag_habit(d, lane->first.proc, &asked, op, &habit);
         if (left ? !habit.left : habit.left || !habit.kept)
             return false;
         if (left)
@@ -122,20 +123,24 @@ static uint64_t common_sig(const struct diag *d, const struct rec_communicator *
     return sig;
 }
 
-/* Made for the same purpose: as large, of other processes, and with the same calls up to here. */
+/* Made for the same purpose: as large, of other processes, and with the same calls up to here. A few will do
+ * for children of one communicator. */
 static bool is_sibling(const struct diag *d, const struct rec_communicator *comm,
                        const struct rec_communicator *other, uint64_t seq)
 {
     if (other == comm || other->nranks != comm->nranks || other->parent != comm->parent ||
-        !diag_has(d, other) || seq < SIBLING_OPS || share_process(comm, other))
+        !diag_has(d, other) || share_process(comm, other))
         return false;
-    for (uint64_t back = 1; back <= SIBLING_OPS; back++) {
-        uint32_t count;
-        uint64_t sig = common_sig(d, comm, seq - back, &count);
-        if (!sig || sig != common_sig(d, other, seq - back, &count))
+    uint64_t same = 0;
+    for (; same < SIBLING_OPS && same < seq; same++) {
+        uint32_t here, there;
+        uint64_t sig = common_sig(d, comm, seq - same - 1, &here);
+        if (sig != common_sig(d, other, seq - same - 1, &there) || (!sig && (here || there)))
             return false;
+        if (!sig)
+            break; /* the beginning of both */
     }
-    return true;
+    return same >= (comm->parent ? 1 : SIBLING_OPS);
 }
 
 /*

@@ -162,7 +162,10 @@ static bool left_for(struct classify *c, uint32_t proc, uint32_t component, stru
     for (uint32_t e = d->edge_start[proc]; e < d->edge_start[proc + 1]; e++) {
         if (!classify_inside(d, d->edges[e].to, component))
             continue;
-        diag_habit(d, proc, d->waits[d->edges[e].to - d->nprocs].comm, d->edges[e].op, &habit);
+        if (d->edges[e].op == DIAG_NONE || !d->ops[d->edges[e].op].member)
+            continue;
+        struct diag_question asked = diag_asks(&d->ops[d->edges[e].op], false);
+        diag_habit(d, proc, &asked, d->edges[e].op, &habit);
         *kept = *kept || habit.kept;
         if (habit.left) {
             *what = habit.departure;
@@ -173,7 +176,8 @@ static bool left_for(struct classify *c, uint32_t proc, uint32_t component, stru
         uint32_t wait = c->reverse_from[r];
         if (!classify_inside(d, wait, component))
             continue;
-        diag_habit(d, proc, d->waits[wait - d->nprocs].comm, upto, &habit);
+        struct diag_question asked = diag_asks(&d->ops[d->waits[wait - d->nprocs].op], true);
+        diag_habit(d, proc, &asked, upto, &habit);
         if (habit.left) {
             *what = habit.departure;
             return true;

@@ -144,8 +144,11 @@ static int by_history(struct diag *d, const struct diag_wait *wait, struct sides
     struct diag_habit came, gone;
     if (sides.ncame != 1 || sides.ngone != 1 || d->procs[sides.came].gap_ns || d->procs[sides.gone].gap_ns)
         return 0;
-    diag_habit(d, sides.came, wait->comm, d->matches[wait->match].first_op, &came);
-    diag_habit(d, sides.gone, wait->comm, d->procs[sides.gone].first + d->procs[sides.gone].count, &gone);
+    uint32_t op = d->matches[wait->match].first_op,
+             end = d->procs[sides.gone].first + d->procs[sides.gone].count;
+    struct diag_question call = diag_asks(&d->ops[op], false), counterpart = diag_asks(&d->ops[op], true);
+    diag_habit(d, sides.came, &call, op, &came);
+    diag_habit(d, sides.gone, &counterpart, end, &gone);
     *departure = came.left ? came.departure : gone.departure;
     return came.left && !gone.left ? 1 : gone.left && came.kept && !came.left ? -1 : 0;
 }

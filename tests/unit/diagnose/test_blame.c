@@ -73,6 +73,11 @@ static void siblings(void **state)
     static const char tie[] = THREE_PAIRS "2-3 ar t1 64\n 4-5 ar t2 64\n 0 ar t0 64\n 1 ag t0 64\n" HANG;
     story_expect(6, tie, "op_mismatch", "1", "0,2-5");
     story_expect_words(6, tie, "on communicators with the same calls up to there");
+    /* Early in a job, where they are children of one. */
+    story_expect(6,
+                 "* init w\n 0-1 split w t0\n 2-3 split w t1\n 4-5 split w t2\n 0-1 ar t0 64\n 2-3 ar t1 64\n"
+                 "4-5 ar t2 64\n 2-3 ar t1 64\n 4-5 ar t2 64\n 0 ar t0 64\n 1 ag t0 64\n" HANG,
+                 "op_mismatch", "1", "0,2-5");
     /* Two of them do not tell when they do not agree. */
     story_expect(6, THREE_PAIRS "2-3 ar t1 64\n 4-5 ag t2 64\n 0 ar t0 64\n 1 ag t0 64\n" HANG, "op_mismatch",
                  "0-1", "2-5");
@@ -138,6 +143,17 @@ static void refusals(void **state)
         "* init w\n repeat 5 * ar w 9\n 1 async w 6\n 0 async w 6\n * wait 500\n 2 async w 6\n * abort w\n"
         "* exit 1",
         "comm_failed", "0-1", "2");
+    /* A teardown that waits for work of its communicator is no verdict. */
+    story_expect(4, "* init w\n repeat 9 * ar w 9\n 2 ar w 9\n * in finalize w\n" HANG, "rank_not_joined",
+                 "2", "0-1,3");
+    /* An abort ends what hangs; after the last one has come late it is how they tear down. */
+    story_expect(3,
+                 "* init w\n repeat 9 * ar w 9 done\n * ar w 9 started\n * wait 3000\n * abort w\n * exit 0",
+                 "stuck_in_kernel", "", "*");
+    story_expect(3,
+                 "* init w\n repeat 9 * ar w 9 done\n *-0 ar w 9 started\n * wait 3000\n 0 ar w 9 started\n"
+                 "* abort w\n * exit 0",
+                 "healthy", "", "*");
 }
 
 int main(void)

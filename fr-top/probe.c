@@ -90,6 +90,8 @@ void top_probe_meta(struct top_probe *probe, const char *meta, size_t bytes)
     take_text(process->host, sizeof process->host, root, "host");
     take_text(process->exe, sizeof process->exe, root, "exe");
     take_text(process->boot_id, sizeof process->boot_id, root, "boot_id");
+    json_int_t pid_ns = json_integer_value(json_object_get(root, "pid_ns"));
+    process->pid_ns = pid_ns > 0 ? (uint64_t)pid_ns : 0;
     const char *uid = json_string_value(json_object_get(root, "proc_uid"));
     if (process->proc_uid == 0 && uid != NULL)
         process->proc_uid = strtoull(uid, NULL, 16);

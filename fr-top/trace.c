@@ -341,6 +341,8 @@ static bool gone(const struct top_process *process, const struct trace *trace)
     char path[32];
     if (process->pid <= 0 || trace->boot_id[0] == '\0' || strcmp(process->boot_id, trace->boot_id) != 0)
         return false;
+    if (process->pid_ns != 0 && process->pid_ns != rec_pid_namespace())
+        return false;
     snprintf(path, sizeof path, "/proc/%d", process->pid);
     return access(path, F_OK) != 0;
 }

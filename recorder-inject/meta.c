@@ -239,6 +239,17 @@ static void put_env(struct json *json)
 
 /* ---- the process ----------------------------------------------------------------------------- */
 
+/* Elsewhere the pid names another process, or none: in the host's view of a container, and the reverse. */
+static void put_pid_namespace(struct json *json)
+{
+    char text[64];
+    ssize_t n = readlink("/proc/self/ns/pid", text, sizeof(text) - 1); /* "pid:[4026531836]" */
+    text[n > 0 ? n : 0] = '\0';
+    const char *digits = strchr(text, '[');
+    if (digits)
+        put_number(json, "pid_ns", strtoull(digits + 1, NULL, 10));
+}
+
 static void put_exe(struct json *json)
 {
     char path[4096];
@@ -308,6 +319,7 @@ size_t meta_write(char *out, size_t size)
     put_text(&json, "boot_id", recorder.live.header->boot_id);
     put_number(&json, "pid", (uint64_t)recorder.pid);
     put_number(&json, "start_ticks", recorder.start_ticks);
+    put_pid_namespace(&json);
     put_text(&json, "proc_uid", proc_uid);
     put_number(&json, "uid", (uint64_t)geteuid());
     put_rank(&json, "rank", rank_names, true);

@@ -16,10 +16,14 @@
 struct here {
     char boot_id[40];
     char host[128];
+    uint64_t pid_ns;
 };
 
 static bool is_here(const struct here *here, const struct job_process *process)
 {
+    uint64_t pid_ns = process->source.meta.pid_ns;
+    if (pid_ns && here->pid_ns && pid_ns != here->pid_ns)
+        return false;
     return here->boot_id[0] && strcmp(here->boot_id, process->pub.boot_id) == 0 &&
            strcmp(here->host, process->pub.host) == 0; /* a container sees other pids under another name */
 }
@@ -122,6 +126,7 @@ enum rec_code job_fates(struct rec_job *job, struct rec_error *err)
     struct here here = {0};
     struct signs signs;
     job_boot_id(here.boot_id, sizeof(here.boot_id));
+    here.pid_ns = rec_pid_namespace();
     gethostname(here.host, sizeof(here.host) - 1);
     bool ok = collect_signs(job, &signs);
     for (size_t i = 0; i < job->nprocesses && ok; i++)

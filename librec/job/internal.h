@@ -98,6 +98,7 @@ struct job_meta {
     uint64_t proc_uid;
     uint64_t start_ns;
     uint64_t start_ticks;
+    uint64_t pid_ns; /* namespace of pid, 0 = unknown */
     int32_t pid;
     int32_t rank, world_size, local_rank; /* -1 = unknown */
     uint32_t nccl_version;

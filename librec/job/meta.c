@@ -56,6 +56,7 @@ void job_meta_parse(const char *text, struct job_meta *meta, char live[REC_LIVE_
     meta->proc_uid = take_hex(root, "proc_uid");
     meta->start_ns = (uint64_t)number_or(root, "start_ns", INT64_MAX, 0);
     meta->start_ticks = (uint64_t)number_or(root, "start_ticks", INT64_MAX, 0);
+    meta->pid_ns = (uint64_t)number_or(root, "pid_ns", INT64_MAX, 0);
     meta->pid = (int32_t)number_or(root, "pid", INT32_MAX, -1);
     meta->rank = (int32_t)number_or(root, "rank", JOB_MAX_RANKS - 1, -1);
     meta->world_size = (int32_t)number_or(root, "world_size", JOB_MAX_RANKS, -1);

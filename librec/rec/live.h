@@ -311,7 +311,8 @@ void rec_live_to_op(const struct rec_live *live, const struct rec_clock *clock, 
 void rec_live_gpu(const struct rec_live *live, uint32_t stream, struct rec_gpu *gpu);
 
 /*
- * What has become of the process that wrote this region: compares boot id, pid and start time.
+ * What has become of the process that wrote this region: compares boot id, pid and start time. Seen
+ * from another PID namespace it runs as long as its drain thread has shown life within 3 s.
  * A process that runs another program since (exec) keeps all three; its recorder shows no life
  * any more and the region is not mapped.
  */
@@ -320,6 +321,9 @@ enum rec_live_process rec_live_process(const struct rec_live *live);
 
 /* Does it still run here, and the recorder in it? */
 bool rec_live_process_alive(const struct rec_live *live);
+
+/* The caller's PID namespace, as /proc tells it; 0 = unknown. Pids of another one mean nothing here. */
+uint64_t rec_pid_namespace(void);
 
 #pragma GCC visibility pop
 

@@ -124,40 +124,62 @@ static size_t memberships(struct diag *d, const struct rec_process *p, uint32_t 
     return found;
 }
 
-#define COMMS_MAX 16 /* of one graph; its launches are not compared over further ones */
+#define COMMS_MAX 16         /* of one graph; its launches are not compared over further ones */
+#define EXTRA_MAX (1u << 20) /* ops that stand for launches beside the first; with more, only that one does  \
+                              */
 
-struct expansion {
-    struct diag_op *ops;
-    size_t nops, ops_cap;
-};
-
-static void put(struct diag *d, struct expansion *to, const struct diag_op *op, struct rec_member *member)
+static bool is_launch(const struct diag_op *op)
 {
-    to->ops = diag_grow(to->ops, &to->ops_cap, to->nops, sizeof *to->ops, &d->oom);
-    if (d->oom)
-        return;
-    to->ops[to->nops] = *op;
-    if (member) {
-        to->ops[to->nops].member = member;
-        to->ops[to->nops].sig = 0; /* numbers of graphs differ rightly */
-    }
-    to->nops++;
+    return op->op.kind == REC_GRAPH_LAUNCH && op->op.peer > 0;
 }
 
-static void expand(struct diag *d, struct diag_proc *proc, struct expansion *to)
+static size_t memberships_of(struct diag *d, const struct diag_op *op, struct rec_member *members[COMMS_MAX])
+{
+    return memberships(d, d->procs[op->proc].p, (uint32_t)op->op.peer, members, COMMS_MAX);
+}
+
+/* Each launch as an op of its first meeting; returns how many more ops the others take. */
+static size_t join_meetings(struct diag *d)
 {
     struct rec_member *members[COMMS_MAX];
-    size_t first = to->nops;
-    for (uint32_t i = proc->first; i < proc->first + proc->count && !d->oom; i++) {
-        const struct diag_op *op = &d->ops[i];
-        bool launch = op->op.kind == REC_GRAPH_LAUNCH && op->op.peer > 0;
-        size_t count = launch ? memberships(d, proc->p, (uint32_t)op->op.peer, members, COMMS_MAX) : 0;
-        put(d, to, op, count ? members[0] : NULL);
-        for (size_t k = 1; k < count; k++)
-            put(d, to, op, members[k]);
+    size_t extra = 0;
+    for (size_t i = 0; i < d->nops && !d->oom; i++) {
+        struct diag_op *op = &d->ops[i];
+        size_t count = is_launch(op) ? memberships_of(d, op, members) : 0;
+        if (!count)
+            continue;
+        op->member = members[0];
+        op->sig = 0; /* numbers of graphs differ rightly */
+        extra += count - 1;
     }
-    proc->first = (uint32_t)first;
-    proc->count = (uint32_t)(to->nops - first);
+    return extra;
+}
+
+/* Launches of graphs with several communicators become as many ops, one behind another. */
+static void expand(struct diag *d, size_t extra)
+{
+    struct rec_member *members[COMMS_MAX];
+    struct diag_op *ops = realloc(d->ops, (d->nops + extra + 1) * sizeof *ops);
+    d->oom = d->oom || !ops;
+    if (d->oom)
+        return;
+    d->ops = ops;
+    size_t from = d->nops, to = d->nops + extra;
+    d->nops = to;
+    for (size_t p = d->nprocs; p-- > 0;) {
+        struct diag_proc *proc = &d->procs[p];
+        size_t end = to;
+        for (uint32_t i = 0; i < proc->count; i++) {
+            const struct diag_op op = ops[--from];
+            size_t count = is_launch(&op) ? memberships_of(d, &op, members) : 0;
+            for (size_t k = count ? count : 1; k-- > 0;) {
+                ops[--to] = op;
+                ops[to].member = count ? members[k] : op.member;
+            }
+        }
+        proc->first = (uint32_t)to;
+        proc->count = (uint32_t)(end - to);
+    }
 }
 
 /* Calls that were captured into a graph whose launches are compared need no doubts of their own. */
@@ -218,19 +240,12 @@ void diag_graphs(struct diag *d)
     if (d->oom)
         return;
     d->graphs->njob = d->ncomms;
-    struct expansion to = {0};
-    for (size_t i = 0; i < d->nprocs && !d->oom; i++)
-        expand(d, &d->procs[i], &to);
-    if (!d->oom) {
-        free(d->ops);
-        d->ops = to.ops;
-        d->nops = to.nops;
+    size_t extra = join_meetings(d);
+    if (extra && extra <= EXTRA_MAX && d->nops + extra < DIAG_NONE)
+        expand(d, extra);
+    if (!d->oom)
         mark_replayed(d);
-        d->oom = d->oom || !extend_tables(d);
-    } else {
-        free(to.ops);
-        d->nops = 0; /* procs no longer fit it */
-    }
+    d->oom = d->oom || !extend_tables(d);
 }
 
 /* ---- the end ---- */

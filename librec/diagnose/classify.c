@@ -129,14 +129,17 @@ void classify_say_wait(struct classify *c, struct diag_text *t, const struct dia
     for (uint32_t i = c->reverse_start[node]; i < c->reverse_start[node + 1]; i++) {
         uint32_t p = c->reverse_from[i];
         ranks = diag_grow(ranks, &capacity, count, sizeof *ranks, &d->oom);
-        if (d->oom || c->first_dead[p])
+        if (d->oom || (c->blamed[p] && c->blamed[p] == d->nfindings))
             continue;
         join_ending(&ending, ending_of(d, p, node), !count);
         ranks[count++] = d->procs[p].p->rank;
     }
     diag_sort_ranks(ranks, &count);
-    diag_say_ranks(t, ranks, count);
-    diag_printf(t, ending.how != WAITS ? " waited in " : count == 1 ? " waits in " : " wait in ");
+    if (count)
+        diag_say_ranks(t, ranks, count);
+    else
+        diag_printf(t, "nobody else");
+    diag_printf(t, ending.how != WAITS || !count ? " waited in " : count == 1 ? " waits in " : " wait in ");
     free(ranks);
     diag_say_op(t, &d->ops[wait->op].op);
     diag_say_places(d, t, &d->ops[wait->op]);

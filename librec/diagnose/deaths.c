@@ -168,11 +168,26 @@ void classify_death(struct classify *c, const struct diag_wait *wait)
     classify_victims(c, f);
 }
 
+/* Had the job a fault before them? */
+static bool after_fault(const struct classify *c)
+{
+    const struct diag *d = c->d;
+    for (size_t i = 0; i < d->nfindings; i++)
+        if (d->tiers[i] == DIAG_TIER_ROOT && d->onsets[i] < d->procs[c->first_death].dead_ns)
+            return true;
+    return false;
+}
+
 /* For whom nobody was seen to wait. */
 static void tell_first(struct classify *c)
 {
     struct diag *d = c->d;
     const struct diag_proc *proc = &d->procs[c->first_death];
+    if (after_fault(c)) {
+        for (uint32_t i = 0; i < d->nprocs; i++)
+            c->first_dead[i] = false;
+        return;
+    }
     struct rec_finding *f = new_death(c, proc->dead_ns);
     if (!f)
         return;
@@ -224,7 +239,7 @@ static void tell_later(struct classify *c, bool waiting)
         diag_say_proc(&t, d->procs[first].p);
     diag_printf(&t, " ");
     diag_say_end(&t, &d->procs[first]);
-    diag_printf(&t, waiting ? ", after standing still" : ", after others had died");
+    diag_printf(&t, waiting ? ", after standing still" : ", after the fault");
     if (waiting && d->procs[first].last_work_ns) {
         diag_printf(&t, " since ");
         diag_say_time(&t, d->procs[first].last_work_ns);

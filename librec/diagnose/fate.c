@@ -15,7 +15,7 @@
 #define MARGIN_KILL (NS_PER_S / 3)
 #define MARGIN_END  (NS_PER_S / 2)     /* an end record has the exact time */
 #define SILENT_NS   (NS_PER_S * 9 / 2) /* two heartbeats missed */
-#define TIMEOUT_NS  (NS_PER_S * 3 / 2) /* no timeout is shorter */
+#define TIMEOUT_NS  NS_PER_S           /* no timeout is shorter */
 #define UNALIGNED   (60 * NS_PER_S)    /* clocks that nothing compares */
 
 static bool own_fault(int signal)
@@ -153,12 +153,12 @@ static size_t below(const uint64_t *values, size_t count, uint64_t limit)
 
 /*
  * Several that end themselves at once after a standstill have run into a timeout, however long they may
- * have paused before.
+ * have paused before. Of two ranks only one can.
  */
 static void note_timeouts(struct diag *d)
 {
     uint64_t *ends = malloc((d->nprocs + 1) * sizeof *ends);
-    size_t count = 0;
+    size_t count = 0, several = d->nprocs > 2 ? 2 : 1;
     d->oom = d->oom || !ends;
     for (size_t i = 0; i < d->nprocs && !d->oom; i++)
         if (after_standstill(&d->procs[i]))
@@ -169,8 +169,8 @@ static void note_timeouts(struct diag *d)
         struct diag_proc *proc = &d->procs[i];
         if (!after_standstill(proc) || proc->patience_ns <= TIMEOUT_NS)
             continue;
-        if (below(ends, count, proc->dead_ns + MARGIN_END) - below(ends, count, proc->dead_ns - MARGIN_END) >
-            1)
+        if (below(ends, count, proc->dead_ns + MARGIN_END) - below(ends, count, proc->dead_ns - MARGIN_END) >=
+            several)
             proc->patience_ns = TIMEOUT_NS;
     }
     free(ends);

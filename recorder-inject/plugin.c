@@ -106,7 +106,7 @@ static uint16_t comm_of(const struct context *context)
     return atomic_load_explicit(&context->comm, memory_order_relaxed);
 }
 
-/* With the hash that NCCL gave it; else one of equal shape, where the hash could not be computed. */
+/* With the hash that NCCL gave it; or one of equal shape, where the hash could not be computed. */
 void plugin_adopt(uint16_t index)
 {
     if (atomic_load_explicit(&unjoined, memory_order_relaxed) == 0 || plugin_tells(index))
@@ -120,11 +120,11 @@ void plugin_adopt(uint16_t index)
     for (size_t i = 0; i < CONTEXTS; i++) {
         struct context *context = &contexts[i];
         if (!context->taken || !context->has_wrappers || comm_of(context) != REC_LIVE_NONE16 ||
-            context->nranks != nranks || (rank != REC_ID_NONE && context->rank != rank))
+            context->nranks != nranks || (rank != REC_ID_NONE && context->rank != rank) ||
+            (hash != 0 && context->hash != hash))
             continue;
         found = context;
-        if (context->hash == hash)
-            break;
+        break;
     }
     if (found) {
         join(found, index);
@@ -161,6 +161,8 @@ static int init(void **out, int version, uint64_t hash, int *mask, const char *n
         context->nranks = (uint32_t)nranks;
         context->rank = (uint32_t)rank;
         context->has_wrappers = wrapper_creates();
+        verbose("NCCL's profiler plugin: communicator %016llx, rank %d of %d", (unsigned long long)hash, rank,
+                nranks);
         atomic_store_explicit(&recorder.live.header->gpu, REC_LIVE_GPU_MARKS, memory_order_release);
         if (context->has_wrappers) {
             atomic_fetch_add_explicit(&unjoined, 1, memory_order_relaxed);

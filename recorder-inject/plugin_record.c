@@ -129,7 +129,7 @@ uint16_t record_coll_begins(uint16_t comm, const struct told_op *op, void *strea
     struct thread *thread;
     struct plugin_thread *mine = self(&thread);
     *launch = 0;
-    if (!mine || mine->open)
+    if (!mine || !thread->by_plugin || mine->open)
         return REC_LIVE_NONE16;
     uint16_t index = stream_index(stream, comm);
     mine->call.mark.number = 0;
@@ -181,10 +181,10 @@ uint16_t record_p2p_taken(uint16_t comm, const struct told_op *op, void *stream,
     struct thread *thread;
     struct plugin_thread *mine = self(&thread);
     *launch = 0;
-    if (!mine || mine->open)
+    if (!mine || !thread->by_plugin || mine->open)
         return REC_LIVE_NONE16;
     /* NCCL makes several messages of one AlltoAll, so one alone is a group too. */
-    if (thread->by_plugin && !mine->grouped)
+    if (!mine->grouped)
         make_group(thread, mine);
     uint16_t index = stream_index(stream, comm);
     thread->callsite = callsite_capture(NULL);

@@ -12,8 +12,11 @@
 #include "contents.h"
 #include "layouts.h"
 
-/* Steps remembered by each thread: the largest depth, with C code between some frames. */
-#define REMEMBERED 80
+/*
+ * Steps remembered by each thread: the default depth, with C code between some frames. Not more, for
+ * static thread-local memory is scarce where the recorder is loaded late, as a plugin.
+ */
+#define REMEMBERED 24
 
 struct step {
     const char *frame;

@@ -1,0 +1,126 @@
+/* What the ends of processes tell: causes, or how somebody gave up. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "story.h"
+
+#define LOOP    "* init w\n repeat 20 * ar w 100\n"
+#define TIMEOUT "* wait 12000\n"
+
+static void watchdogs(void **state)
+{
+    (void)state;
+    /* One sleeps: what was stuck before the ends is the root, whoever ends first. */
+    static const char asleep[] = LOOP "*-2 ar w 100\n" TIMEOUT "2 dies 6\n * wait 20\n *-2 dies 6";
+    story_expect(4, asleep, "stuck_outside_nccl", "2", "*-2");
+    story_expect_words(4, asleep, "until they died of signal 6 (SIGABRT)");
+    /* Its trace is missing: nobody else is to blame. */
+    story_expect_doubt(4, LOOP "*-2 ar w 100\n" TIMEOUT "*-2 dies 6\n 2 notrace", "unknown", "", "2");
+    /* All are inside the kernel. */
+    story_expect(4, LOOP "* ar w 100 started\n" TIMEOUT "* dies 6", "stuck_in_kernel", "", "*");
+    /* They had paused for longer before than the timeout is. */
+    story_expect(4,
+                 LOOP "* wait 4000\n repeat 3 * ar w 9\n *-1 ar w 9\n * wait 5000\n *-1 dies 6\n 1 dies 15",
+                 "stuck_outside_nccl", "1", "*-1");
+    /* Those who crash in the wake of that, too. */
+    story_expect(4, LOOP "*-2 ar w 100\n" TIMEOUT "0 dies 6\n * wait 100\n 1,3 dies 11\n * wait 9000",
+                 "stuck_outside_nccl", "2", "*-2");
+    /* Without a standstill before it, an abort is a fault of its own … */
+    story_expect(4, LOOP "2 dies 6\n *-2 ar w 100\n" TIMEOUT "*-2 dies 6", "process_dead", "2", "*-2");
+    /* … and so is one after a long pause, when others come and miss it. */
+    story_expect(4, LOOP "* wait 12000\n 2 dies 6\n *-2 ar w 100\n" TIMEOUT "*-2 dies 6", "process_dead", "2",
+                 "*-2");
+    story_expect(4, LOOP "* wait 12000\n 2 dies 6\n *-2 ar w 100\n * wait 500\n *-2 dies 15", "process_dead",
+                 "2", "*-2");
+    /* Who dies elsewhere in the wake of a watchdog has not begun it. */
+    story_expect(
+        4,
+        "* init w\n 0,2 init x\n 1,3 init y\n repeat 20 * ar w 100\n 0 ar x 9\n repeat 6000 1,3 ar y 5\n"
+        "0 dies 6\n 3 dies 11\n 1 ar y 5\n * wait 6000",
+        "stuck_outside_nccl", "2", "0-1,3");
+    /* All at once: all, or nobody. */
+    story_expect(4, LOOP "0 dies 6\n 1 dies 6\n 2 dies 6\n 3 dies 6", "process_dead", "0-3", "");
+}
+
+static void timeouts(void **state)
+{
+    (void)state;
+    /* Aborted communicators were waited for, however the processes end. */
+    static const char well[] = LOOP "*-2 ar w 100\n" TIMEOUT "*-2 abort w\n *-2 exit 0\n * wait 3000";
+    story_expect(4, well, "stuck_outside_nccl", "2", "*-2");
+    story_expect_words(4, well, "until they aborted it");
+    /* Died after a fault, but nobody waited for them. */
+    story_expect(4, LOOP "*-3 ar w 100\n 3 ag w 100\n * wait 300\n * dies 11", "op_mismatch", "3", "*-3");
+    /* An exception that others ran into, too. */
+    story_expect(4, LOOP "1 exit 1\n *-1 ar w 100\n" TIMEOUT "*-1 exit 1", "rank_not_joined", "1", "*-1");
+}
+
+static void latecomers(void **state)
+{
+    (void)state;
+    static const char late[] =
+        LOOP "*-2 ar w 100\n" TIMEOUT "*-2 dies 6\n * wait 2000\n 2 ar w 100\n 2 ar w 100\n * wait 4000";
+    story_expect(4, late, "stuck_outside_nccl", "2", "*-2");
+    story_expect_words(4, late, "when it came too late");
+    /* The others had called several ops ahead. */
+    story_expect(4,
+                 LOOP "repeat 3 *-2 ar w 100\n" TIMEOUT "*-2 exit 1\n * wait 2000\n 2 ar w 100\n * wait 4000",
+                 "stuck_outside_nccl", "2", "*-2");
+    /* Late for all others, because it waited elsewhere for another one. */
+    static const char chain[] =
+        "* init w\n 0-1 init t0\n 2-3 init t1\n 0,2 init d0\n 1,3 init d1\n repeat 9 * ar w 8\n 0-1 ar t0 8\n"
+        "2 ar t1 8\n 0 ar d0 8\n 1 ar d1 8\n" TIMEOUT "0-1 dies 6\n * wait 2000\n 3 ar t1 8\n 2 ar d0 8\n"
+        "3 ar d1 8\n * wait 4000";
+    story_expect(4, chain, "stuck_outside_nccl", "3", "0-2");
+    /* A message for one that has given up. */
+    story_expect(2, LOOP "1 recv w 0 100\n" TIMEOUT "1 dies 6\n * wait 2000\n 0 send w 1 100\n * wait 4000",
+                 "stuck_outside_nccl", "0", "1");
+    /* Whom nobody awaited when it died was not missed by those who come later: they are not late. */
+    story_expect(4, LOOP "* wait 12000\n 2 exit 1\n * wait 2000\n *-2 ar w 100\n" TIMEOUT, "rank_not_joined",
+                 "2", "*-2");
+}
+
+static void told_to_end(void **state)
+{
+    (void)state;
+    static const char one[] = LOOP "2 dies 15\n *-2 ar w 100\n * wait 2600\n *-2 dies 15";
+    story_expect(4, one, "process_dead", "2", "*-2");
+    story_expect_words(4, one, "until they died of signal 15 (SIGTERM)");
+    /* Most at once, one takes its time: a launcher did it. */
+    story_expect(4, LOOP "0 ar w 100\n *-0 dies 15\n * wait 2600\n 0 dies 15", "healthy", "", "*");
+    /* Half of a job. */
+    story_expect(2, LOOP "1 stops\n 0 ar w 100\n * wait 8000", "process_dead", "1", "0");
+}
+
+static void lost_together(void **state)
+{
+    (void)state;
+    /* 8 ranks share a host. */
+    static const char node[] = "* init w\n 0-7 init t0\n 8-15 init t1\n 16-23 init t2\n repeat 9 * ar w 8\n"
+                               "8-15 stops\n 0-7,16-23 ar w 8\n" TIMEOUT "0-7,16-23 dies 6";
+    story_expect(24, node, "process_dead", "8-15", "0-7,16-23");
+    story_expect_words(24, node, "ranks 8-15 (all of host ");
+    /* Not heard of when the others gave up, which is longer than a heartbeat takes. */
+    story_expect(24,
+                 "* init w\n repeat 9 * ar w 8\n 8-15 stops\n 0-7,16-23 ar w 8\n * wait 3000\n"
+                 "0-7,16-23 dies 6",
+                 "process_dead", "8-15", "0-7,16-23");
+    /* Of these only one was missed. */
+    story_expect(
+        24,
+        "* init w\n 0,8 init x\n 1-7 init y\n 16-23 init z\n repeat 9 * ar w 8\n 8-15 stops\n 0 ar x 8\n"
+        "repeat 1500 1-7 ar y 8\n repeat 1500 16-23 ar z 8\n 0 dies 6\n 1-7,16-23 dies 15",
+        "process_dead", "8-15", "0-7,16-23");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(watchdogs),   cmocka_unit_test(timeouts),      cmocka_unit_test(latecomers),
+        cmocka_unit_test(told_to_end), cmocka_unit_test(lost_together),
+    };
+    return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
+}

@@ -69,7 +69,8 @@ enum rec_wire_type {
     REC_WIRE_GPU = 17,      /* since 1.1 */
 };
 
-/* Kind of a native call site whose frames have build ids (since 1.3); before, REC_CALLSITE_NATIVE has none. */
+/* Kind of a native call site whose frames have build ids (since 1.3); before, REC_CALLSITE_NATIVE has none.
+ */
 #define REC_WIRE_CALLSITE_BUILDS 3
 
 /* Which optional columns a batch of ops has. */

@@ -110,6 +110,10 @@ def test_native_functions():
             assert Path(call["stack"][0]["module"]) == harness.FR_TRAIN
             assert call["stack"][0]["build_id"] == build_id(harness.FR_TRAIN)
         assert len({c["site"] for c in calls if c["op"] == "CommInitRank"}) == 1
+        copy = recording.root / "copy"
+        assert harness.tool(harness.FR_DUMP, "--anonymize", copy, recording.traces).returncode == 0
+        hidden = harness.tool(harness.FR_DUMP, "--json", "--stack", copy).stdout
+        assert '"module":"module-1"' in hidden and "build_id" not in hidden and "fr-train" not in hidden
 
 
 def build_id(path):

@@ -62,10 +62,24 @@ static size_t missing_ranks(struct diag *d, int32_t **ranks)
     return count;
 }
 
+/* " up to the end; 3 of them ended well, 1 was killed" */
+static void say_ends(struct diag_text *t, size_t well, size_t killed, size_t failed)
+{
+    diag_printf(t, " up to the end;");
+    if (well)
+        diag_printf(t, " %zu of them ended well%s", well, killed || failed ? "," : "");
+    if (killed)
+        diag_printf(t, " %zu %s killed%s", killed, killed == 1 ? "was" : "were", failed ? "," : "");
+    if (failed)
+        diag_printf(t, " %zu exited with an error", failed);
+}
+
 static void say_healthy(struct diag *d, struct diag_text *t)
 {
-    size_t well = 0, killed = 0, alive = 0;
+    size_t well = 0, killed = 0, failed = 0, alive = 0;
     for (size_t i = 0; i < d->nprocs; i++) {
+        failed += d->procs[i].p->fate == REC_FATE_EXITED && !d->procs[i].ended_well &&
+                  d->procs[i].p->end.reason != REC_END_EXEC;
         well += d->procs[i].ended_well;
         killed += d->procs[i].p->fate == REC_FATE_SIGNALED || d->procs[i].p->fate == REC_FATE_VANISHED;
         alive += d->procs[i].p->fate == REC_FATE_ALIVE;
@@ -75,8 +89,10 @@ static void say_healthy(struct diag *d, struct diag_text *t)
         diag_printf(t, " and all of them ended well");
     else if (alive)
         diag_printf(t, " and nobody has been silent for long");
-    else if (killed)
+    else if (killed && !well && !failed)
         diag_printf(t, " up to the end; the job was killed while it was running");
+    else if (killed || failed)
+        say_ends(t, well, killed, failed);
 }
 
 /* healthy: nothing else is wrong, so this is the verdict. */

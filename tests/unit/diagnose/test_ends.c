@@ -91,6 +91,8 @@ static void told_to_end(void **state)
     story_expect_words(4, one, "until they died of signal 15 (SIGTERM)");
     /* Most at once, one takes its time: a launcher did it. */
     story_expect(4, LOOP "0 ar w 100\n *-0 dies 15\n * wait 2600\n 0 dies 15", "healthy", "", "*");
+    story_expect_words(4, LOOP "* destroy w\n 0-2 exit 0\n 3 exit 1",
+                       "3 of them ended well, 1 exited with an error");
     /* Half of a job. */
     story_expect(2, LOOP "1 stops\n 0 ar w 100\n * wait 8000", "process_dead", "1", "0");
 }

@@ -14,10 +14,11 @@ static bool stops_before(const struct CUstream_st *s, const struct hg_work *work
 
 /* A stream memory write right before the operation at which the stream is to stop must not run either: such
  * a mark says that the stream has reached the operation. So look ahead of marks, except for the first one
- * after an operation, which says that that one is over. Lock held. */
+ * after an operation, which says that that one is over, unless it stands alone between two. Lock held. */
 static bool stops_behind_marks(struct CUstream_st *s)
 {
-    bool is_end_mark = s->nccl_done && !s->marks_seen;
+    const struct hg_work *next = s->head->next;
+    bool is_end_mark = s->nccl_done && !s->marks_seen && !(next && next->kind == HG_WORK_NCCL);
     if (!hg_fault_plan()->block_stream_at || is_end_mark)
         return false;
     for (;;) {

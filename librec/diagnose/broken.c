@@ -289,20 +289,30 @@ static uint64_t last_arrival(const struct diag *d, const struct diag_match *m)
     return last;
 }
 
+/* When anybody called something last. */
+static uint64_t last_work(const struct diag *d)
+{
+    uint64_t last = 0;
+    for (size_t i = 0; i < d->nprocs; i++)
+        last = d->procs[i].last_work_ns > last ? d->procs[i].last_work_ns : last;
+    return last;
+}
+
 /*
  * An abort ends what it finds, and hosts that waited for the last one to come tear down at once. Only what
  * has not ended for long since all were there is stuck.
  */
 static bool stuck_together(const struct diag *d, const struct diag_match *m)
 {
-    uint64_t last = last_arrival(d, m);
+    uint64_t last = last_arrival(d, m), quiet = last_work(d);
     for (uint32_t i = m->first_op; i != DIAG_NONE && last != UINT64_MAX; i = d->ops[i].match_next) {
         const struct diag_op *op = &d->ops[i];
         const struct diag_proc *proc = &d->procs[op->proc];
         const struct rec_op *teardown = &op->member->teardown;
         bool aborted = teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE;
         uint64_t until = aborted ? diag_common(proc, teardown->enter_ns) : proc->life_ns;
-        if (until >= last + proc->patience_ns)
+        /* What an abort ended may have waited for other work, which was done just before. */
+        if (until >= last + proc->patience_ns && (!aborted || until >= quiet + proc->patience_ns))
             return true;
     }
     return false;

@@ -123,6 +123,12 @@ static void guessed_partners(struct diag *d, const struct diag_match *m, struct 
 {
     int32_t ranks[256];
     size_t count = diag_absent_ranks(d, m->comm, ranks, 256);
+    /* Who has ended well is hardly meant, except where all are. */
+    for (size_t i = 0; i < count && m->comm->nranks != d->expected; i++) {
+        uint32_t proc = diag_proc_of_rank(d, ranks[i]);
+        if (proc != DIAG_NONE && d->procs[proc].ended_well)
+            return;
+    }
     for (size_t i = 0; i < count; i++) {
         uint32_t proc = diag_proc_of_rank(d, ranks[i]);
         if (proc != DIAG_NONE)

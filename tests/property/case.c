@@ -152,13 +152,16 @@ enum outcome case_judge(const struct made *made, const char *dir, struct rec_ver
     const char *dirs[] = {dir};
     struct rec_job_options how = {.no_live = true};
     struct rec_analyze_options now = {.now_ns = ORIGIN + 10 * SEC + made->recording.end};
+    enum outcome outcome = WRONG;
     *verdict = NULL;
     if (!record_run(&made->plan, &made->run, &made->recording, made->record_seed, dir))
         printf("cannot write to %s\n", dir);
-    else if (rec_job_open(dirs, 1, &how, &job, &err) != REC_OK ||
-             rec_analyze(job, &now, verdict, &err) != REC_OK)
+    else if (rec_job_open(dirs, 1, &how, &job, &err) != REC_OK)
+        outcome = made->any_loss ? UNSURE : WRONG; /* where nothing is left there is nothing to tell */
+    else if (rec_analyze(job, &now, verdict, &err) == REC_OK)
+        outcome = judge(made, *verdict);
+    if (outcome == WRONG && !*verdict)
         printf("%s\n", err.text);
-    enum outcome outcome = *verdict ? judge(made, *verdict) : WRONG;
     rec_job_close(job);
     return outcome;
 }

@@ -124,9 +124,10 @@ static size_t memberships(struct diag *d, const struct rec_process *p, uint32_t 
     return found;
 }
 
-#define COMMS_MAX 16         /* of one graph; its launches are not compared over further ones */
-#define EXTRA_MAX (1u << 20) /* ops that stand for launches beside the first; with more, only that one does  \
-                              */
+#define COMMS_MAX 16 /* of one graph; its launches are not compared over further ones */
+#define EXTRA_MAX                                                                                            \
+    (1u << 20) /* ops that stand for launches beside the first; with more, only that one does                \
+                */
 
 static bool is_launch(const struct diag_op *op)
 {

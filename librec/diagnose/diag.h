@@ -161,7 +161,8 @@ struct diag_proc {
     bool waits;            /* has been blocked for longer than its patience */
     bool works;            /* … in data or creation, not only in a teardown */
     uint64_t wait_ns;      /* since when; 0 */
-    bool gave_up;          /* … and then ended itself */
+    bool late;             /* some of its calls came too late */
+    bool gave_up;          /* waited, and then ended itself */
     bool awaited;          /* died, and that is what others waited for */
     bool followed;         /* ended when others that had waited ended, or later: no cause */
 };

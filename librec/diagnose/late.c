@@ -241,6 +241,8 @@ void diag_late_messages(struct diag *d)
 uint32_t diag_came_late(const struct diag *d, const struct diag_wait *wait, uint32_t proc)
 {
     const struct diag_match *m = wait->match == DIAG_NONE ? NULL : &d->matches[wait->match];
+    if (!d->procs[proc].late)
+        return DIAG_NONE;
     for (uint32_t i = d->procs[proc].first; m && i < d->procs[proc].first + d->procs[proc].count; i++) {
         const struct diag_op *op = &d->ops[i];
         int32_t src = -1, dst = -1;
@@ -254,6 +256,16 @@ uint32_t diag_came_late(const struct diag *d, const struct diag_wait *wait, uint
             return i;
     }
     return DIAG_NONE;
+}
+
+/* Which processes have made such calls, also after an abort. */
+static void note_late(struct diag *d, bool any)
+{
+    for (size_t c = 0; c < d->ncomms && !any; c++)
+        any = d->abort_ns[c] != UINT64_MAX;
+    for (size_t i = 0; i < d->nops && any; i++)
+        if (d->ops[i].late)
+            d->procs[d->ops[i].proc].late = true;
 }
 
 void diag_mark_late(struct diag *d)
@@ -275,6 +287,7 @@ void diag_mark_late(struct diag *d)
         for (size_t at = 0; at < l.used; at++)
             follow(&l, l.queue[at]);
     }
+    note_late(d, any);
     free(l.deadlines);
     free(l.gave_up_ns);
     free(l.late);

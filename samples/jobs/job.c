@@ -82,6 +82,13 @@ void job_sleep_us(uint64_t us)
         ;
 }
 
+uint64_t job_now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
 static void rendezvous_path(char *path, size_t size, const char *kind, const char *name)
 {
     if (snprintf(path, size, "%s/%s.%s", job.rendezvous ? job.rendezvous : "/tmp", kind, name) >= (int)size)

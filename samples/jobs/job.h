@@ -45,6 +45,7 @@ void job_give_id(const char *name, const ncclUniqueId *id);
 void job_meet(const char *name, int count);
 
 void job_sleep_us(uint64_t us);
+uint64_t job_now_us(void); /* since some moment before the start */
 
 /*
  * The job's own count of its NCCL calls, in a shared file that survives SIGKILL: what a

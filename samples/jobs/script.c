@@ -393,7 +393,8 @@ static void run_watch(struct script_context *context, const struct script_node *
 {
     ncclComm_t comm = script_find_comm(node, 0)->comm;
     cudaStream_t stream = script_stream_of(context, node)->stream;
-    for (long long left = script_argument(context, node, 1); left > 0; left--) {
+    uint64_t end = job_now_us() + (uint64_t)script_argument(context, node, 1) * 1000;
+    while (job_now_us() < end) {
         ncclResult_t error = ncclSuccess;
         script_check(node, ncclCommGetAsyncError(comm, &error));
         if (error != ncclSuccess && error != ncclInProgress)

@@ -56,13 +56,18 @@ class Terminal:
         # The setup of whoever runs the tests is no part of them.
         environment.update({"TERM": "linux", "LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": "/nonexistent", **env})
         self.status = None
+        begin, looked = os.pipe()
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            os.read(begin, 1)  # the program changes the terminal's modes at once
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
             if program is None:
                 program = [harness.FR_ANALYZE, "--tui", *([] if live else ["--no-live"]), *options, directory]
             os.execvpe(program[0], [str(word) for word in program], environment)
         self.before = termios.tcgetattr(self.fd)
+        os.write(looked, b"!")
+        os.close(begin)
+        os.close(looked)
 
     def __enter__(self):
         return self

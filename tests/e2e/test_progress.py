@@ -60,8 +60,10 @@ def test_killed_while_working(large):
 
 
 def test_nothing_to_load(tmp_path):
-    with browser(tmp_path) as terminal:
+    with browser(tmp_path, columns=200) as terminal:
         assert terminal.wait() == 2
+        while terminal.read(0.2):
+            pass
         assert "no trace" in terminal.text()
 
 

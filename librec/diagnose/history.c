@@ -159,6 +159,11 @@ static bool learn(struct diag *d, struct history *h, struct recent *recent, uint
     return true;
 }
 
+static bool taken_part(const struct diag *d, const struct diag_op *op)
+{
+    return op->done && op->match != DIAG_NONE && d->matches[op->match].posted > 1;
+}
+
 static bool done_again(const struct diag *d, uint32_t index)
 {
     const struct diag_proc *p = &d->procs[d->ops[index].proc];
@@ -209,8 +214,8 @@ void diag_habit(struct diag *d, uint32_t proc, const struct diag_question *asked
         habit->kept = told.usual && i == upto;
         if (habit->left || told.usual || i + RECENT < p->first + p->count)
             continue;
-        /* Something new altogether, or that it did again, begins another phase of the program. */
-        if (told.fresh && (!same_call(op, expected) || done_again(d, i)))
+        /* Something new altogether, or that it did again, or others with it, begins another phase. */
+        if (told.fresh && (!same_call(op, expected) || done_again(d, i) || taken_part(d, op)))
             continue;
         habit->left = concerns(op, asked) || concerns(expected, asked);
         habit->departure = (struct diag_departure){i, told.expected, told.seen};

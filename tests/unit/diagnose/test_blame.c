@@ -96,6 +96,12 @@ static void past(void **state)
         2,
         "* init w\n loop 12 ( * ar w 64, * ag w 8 )\n 1 destroy w\n 0 ar w 32\n 0 ar w 16\n 0 ar w 32\n" HANG,
         "rank_not_joined", "1", "0");
+    /* What the other side shared is a new phase, too. */
+    story_expect(
+        2,
+        "* init w\n loop 12 ( 0 send w 1 8, 1 recv w 0 8, 1 send w 0 8, 0 recv w 1 8 )\n 0 send w 1 20\n"
+        "1 recv w 0 20\n 0 exit 0\n 1 recv w 0 8\n" HANG,
+        "p2p_unmatched", "0", "1");
     /* The peer is an argument. */
     story_expect(3,
                  "* init w\n loop 8 ( 0 send w 1 8, 1 recv w 0 8, 1 send w 2 8, 2 recv w 1 8, * ar w 1 )\n"

@@ -50,7 +50,7 @@ extern struct options options;
 void config_note_cwd(void); /* at load: relative directories mean the directory the program started in */
 void config_read(void);
 bool config_wants_plugin(void); /* are we to be NCCL's profiler plugin? Before config_read too */
-bool config_verbose(void); /* also before config_read */
+bool config_verbose(void);      /* also before config_read */
 /* To stderr, only with FREC_VERBOSE. Not for hot paths or signal handlers. */
 void verbose(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

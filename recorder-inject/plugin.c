@@ -243,8 +243,7 @@ static uint64_t real_time(struct context *context, uint64_t gpu_ns)
     return real < now ? real : now;
 }
 
-/* ---- events
- * ------------------------------------------------------------------------------------------------ */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static unsigned kind_of_func(const char *func)
 {
@@ -453,8 +452,7 @@ extern const struct plugin_v5 ncclProfiler_v6 PUBLIC;
 const struct plugin_v5 ncclProfiler_v6 = {NAME,    init_v5, start_event_v5, stop_event, record_event_state,
                                           finalize};
 
-/* ---- being found, or not
- * ------------------------------------------------------------------------------------- */
+/* ---- being found, or not --------------------------------------------------------------------- */
 
 bool plugin_is_table(const char *name)
 {

@@ -231,8 +231,7 @@ void record_p2p_handed_over(uint16_t comm, const struct told_op *op, uint16_t st
     mine->call.enter = enter;
 }
 
-/* ---- version 4 ------------------------------------------------------------------------------------------
- */
+/* ---- version 4 ------------------------------------------------------------------------------- */
 
 uint64_t record_launch_begins(uint16_t comm)
 {

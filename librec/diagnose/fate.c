@@ -132,9 +132,10 @@ static void gather(const struct diag *d, struct crowd *crowd, uint32_t clock)
     qsort(crowd->ends, crowd->nends, sizeof *crowd->ends, by_time);
 }
 
+/* Aborting its communicators is part of the end. */
 static bool after_standstill(const struct diag_proc *proc)
 {
-    return diag_ended_itself(proc) && proc->last_call_ns && proc->dead_ns > proc->last_call_ns + TIMEOUT_NS;
+    return diag_ended_itself(proc) && proc->last_work_ns && proc->dead_ns > proc->last_work_ns + TIMEOUT_NS;
 }
 
 /* How many of the values are less than the limit? They are sorted. */
@@ -184,7 +185,7 @@ static void judge_clock(struct diag *d, struct crowd *crowd, struct crowd *all, 
         struct diag_proc *proc = &d->procs[i];
         if (proc->clock != clock)
             continue;
-        uint64_t typical = crowd->lives[(crowd->nlives - 1) / 2];
+        uint64_t typical = crowd->lives[crowd->nlives / 2];
         proc->silence_ns = typical > proc->life_ns ? typical - proc->life_ns : 0;
         proc->cut = cut_off(proc, crowd) || cut_off(proc, all);
         proc->early_dead = died_early(proc, crowd) || (crowd->nlives < d->nprocs && died_early(proc, all));

@@ -52,6 +52,12 @@ static void timeouts(void **state)
     static const char well[] = LOOP "*-2 ar w 100\n" TIMEOUT "*-2 abort w\n *-2 exit 0\n * wait 3000";
     story_expect(4, well, "stuck_outside_nccl", "2", "*-2");
     story_expect_words(4, well, "until they aborted it");
+    /* … also where pauses had been longer than the timeout. */
+    story_expect(4,
+                 LOOP
+                 "* wait 4000\n repeat 3 * ar w 9\n *-1 ar w 9\n * wait 5000\n *-1 abort w\n *-1 exit 1\n"
+                 "* wait 3000",
+                 "stuck_outside_nccl", "1", "*-1");
     /* Died after a fault, but nobody waited for them. */
     story_expect(4, LOOP "*-3 ar w 100\n 3 ag w 100\n * wait 300\n * dies 11", "op_mismatch", "3", "*-3");
     /* An exception that others ran into, too. */

@@ -5,6 +5,7 @@
  * and each only reads what the earlier ones left:
  *
  *   diag_load      the last ops of every process, in launch order
+ *   diag_fates     how each process ended, and which calls were made when others had given up
  *   diag_diverge   first disagreement of every communicator
  *   diag_simulate  which ops can have completed if streams are FIFOs
  *   diag_find_waits, diag_build_graph   who waits for whom, and the knots in that graph
@@ -508,7 +509,7 @@ uint32_t diag_came_late(const struct diag *d, const struct diag_wait *wait, uint
 
 /* ---- fate.c ---- */
 
-/* Sets how each process ended; before diag_find_waits. */
+/* Sets how each process ended, and marks calls that came too late; before diag_simulate. */
 void diag_fates(struct diag *d);
 /* Did its end say that something had gone wrong, by itself or because it was told to end? */
 bool diag_ended_badly(const struct diag_proc *proc);

@@ -11,8 +11,9 @@
 
 /* Signs of life reach the disk every 2 s, the live region every 250 ms. */
 #define MARGIN_FILE (3 * NS_PER_S)
-#define MARGIN_LIVE (1 * NS_PER_S)
+#define MARGIN_LIVE (2 * NS_PER_S) /* a starved thread shows life that late */
 #define MARGIN_KILL (NS_PER_S / 3)
+#define MARGIN_CUT  (1 * NS_PER_S)
 #define MARGIN_END  (NS_PER_S / 2)     /* an end record has the exact time */
 #define SILENT_NS   (NS_PER_S * 9 / 2) /* two heartbeats missed */
 #define TIMEOUT_NS  NS_PER_S           /* no timeout is shorter */
@@ -72,7 +73,7 @@ static bool cut_off(const struct diag_proc *proc, const struct crowd *crowd)
     if (proc->p->end.reason != REC_END_NONE || proc->p->fate == REC_FATE_ALIVE || !unreliable_end(proc->p))
         return false;
     /* Where others went on after its last record it may have gone on too. */
-    return crowd->lives[crowd->nlives - 1] > proc->life_ns + MARGIN_LIVE ||
+    return crowd->lives[crowd->nlives - 1] > proc->life_ns + MARGIN_CUT ||
            crowd->last_call_ns > proc->life_ns + crowd->margin;
 }
 

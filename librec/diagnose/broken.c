@@ -302,7 +302,7 @@ static uint64_t last_work(const struct diag *d)
  * An abort ends what it finds, and hosts that waited for the last one to come tear down at once. Only what
  * has not ended for long since all were there is stuck.
  */
-static bool stuck_together(const struct diag *d, const struct diag_match *m)
+static bool stuck_together(const struct diag *d, const struct diag_match *m, bool left)
 {
     uint64_t last = last_arrival(d, m), quiet = last_work(d);
     for (uint32_t i = m->first_op; i != DIAG_NONE && last != UINT64_MAX; i = d->ops[i].match_next) {
@@ -311,8 +311,9 @@ static bool stuck_together(const struct diag *d, const struct diag_match *m)
         const struct rec_op *teardown = &op->member->teardown;
         bool aborted = teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE;
         uint64_t until = aborted ? diag_common(proc, teardown->enter_ns) : proc->life_ns;
-        /* What an abort ended may have waited for other work, which was done just before. */
-        if (until >= last + proc->patience_ns && (!aborted || until >= quiet + proc->patience_ns))
+        /* What an abort ended, or others have left, may have waited for other work that was done just before.
+         */
+        if (until >= last + proc->patience_ns && ((!aborted && !left) || until >= quiet + proc->patience_ns))
             return true;
     }
     return false;
@@ -324,7 +325,7 @@ void classify_kernel(struct classify *c, const struct diag_wait *wait)
     struct diag *d = c->d;
     const struct diag_match *m = &d->matches[wait->match];
     struct reached n = count_reached(d, m);
-    if (!m->captured && !stuck_together(d, m))
+    if (!m->captured && !stuck_together(d, m, n.left > 0))
         return;
     if (!m->captured && n.inside && n.inside < n.all) {
         classify_host_inside(c, wait);

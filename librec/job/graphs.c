@@ -88,6 +88,9 @@ size_t job_captured(const struct rec_process *process, uint32_t graph, const str
 {
     const struct job_graphs *graphs = &job_process_of(process)->recall.graphs;
     size_t low = 0, high = graphs->count;
+    *items = NULL;
+    if (high == 0)
+        return 0;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (graphs->items[middle].graph < graph)

@@ -28,7 +28,7 @@
  * answers are compared as well. Any disagreement turns Python stacks off for good, with a
  * reason; return addresses go on being recorded.
  *
- * Known limits. Free-threaded builds and versions outside 3.8 … 3.14 are off. While Py_FinalizeEx
+ * Known limits. Free-threaded builds and versions outside 3.8 … 3.15 are off. While Py_FinalizeEx
  * runs, captures do not look at Python; 3.8 frees the frames of daemon threads then, so
  * there a daemon thread preempted inside the walk during all of that could read freed
  * memory. Before 3.12 a thread inside a sub-interpreter is seen where it entered it.

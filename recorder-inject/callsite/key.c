@@ -186,6 +186,7 @@ KEY_FUNCTION(3_11)
 KEY_FUNCTION(3_12)
 KEY_FUNCTION(3_13)
 KEY_FUNCTION(3_14)
+KEY_FUNCTION(3_15)
 
 static uint64_t key_any(const struct py_api *api, const struct py_layout *layout, const char *thread_state,
                         unsigned max)
@@ -226,8 +227,8 @@ key_function *key_choose(const struct py_layout *layout)
         const struct py_layout *layout;
         key_function *function;
     } known[] = {
-        {&py_3_8, key_3_8},   {&py_3_10, key_3_10}, {&py_3_11, key_3_11},
-        {&py_3_12, key_3_12}, {&py_3_13, key_3_13}, {&py_3_14, key_3_14},
+        {&py_3_8, key_3_8},   {&py_3_10, key_3_10}, {&py_3_11, key_3_11}, {&py_3_12, key_3_12},
+        {&py_3_13, key_3_13}, {&py_3_14, key_3_14}, {&py_3_15, key_3_15},
     };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (memcmp(layout, known[i].layout, sizeof(*layout)) == 0)

@@ -14,24 +14,26 @@ static const struct {
     const struct py_layout *layout;
 } releases[] = {
     {8, &py_3_8},   {9, &py_3_8},   {10, &py_3_10}, {11, &py_3_11},
-    {12, &py_3_12}, {13, &py_3_13}, {14, &py_3_14},
+    {12, &py_3_12}, {13, &py_3_13}, {14, &py_3_14}, {15, &py_3_15},
 };
 
-/* _Py_DebugOffsets at the start of _PyRuntime: 64-bit words; the structures grew in 3.14. */
+/* _Py_DebugOffsets at the start of _PyRuntime: 64-bit words; each version had more of them. */
 #define DEBUG_COOKIE "xdebugpy"
 enum { DEBUG_VERSION = 1, DEBUG_FREE_THREADED = 2 };
 
 static const struct debug_words {
     uint8_t minor;
     uint8_t thread, frame, code, object, str; /* word in which each structure's part begins: its size */
+    uint8_t thread_id;                        /* its word within thread's part */
     uint8_t words;
 } debug_words[] = {
-    {.minor = 13, .thread = 19, .frame = 28, .code = 34, .object = 44, .str = 67, .words = 71},
-    {.minor = 14, .thread = 22, .frame = 31, .code = 39, .object = 50, .str = 77, .words = 81},
+    {13, 19, 28, 34, 44, 67, 5, 71},
+    {14, 22, 31, 39, 50, 77, 5, 81},
+    {15, 22, 39, 47, 58, 89, 8, 93},
 };
-#define MAX_DEBUG_WORDS 81
+#define MAX_DEBUG_WORDS 93
 /* Order of the words within each part. */
-enum { THREAD_INTERP = 3, THREAD_FRAME, THREAD_ID };
+enum { THREAD_INTERP = 3, THREAD_FRAME };
 enum { FRAME_PREVIOUS = 1, FRAME_EXECUTABLE, FRAME_INSTR, FRAME_OWNER = 5 };
 enum { CODE_SIZE, CODE_FILENAME, CODE_NAME, CODE_LINETABLE = 4, CODE_FIRSTLINENO, CODE_ADAPTIVE = 9 };
 enum { OBJECT_TYPE = 1 };
@@ -129,7 +131,7 @@ static const char *take_debug_offsets(const struct py_api *api, long minor, stru
         uint64_t offset, end; /* the member must end here at most */
     } offsets[] = {
         {&layout->ts_interp, thread[THREAD_INTERP], 4096},
-        {&layout->ts_thread, thread[THREAD_ID], 4096},
+        {&layout->ts_thread, thread[at->thread_id], 4096},
         {&layout->ts_frame, thread[THREAD_FRAME], 4096},
         {&layout->frame_code, frame[FRAME_EXECUTABLE], PY_FRAME_BYTES},
         {&layout->frame_previous, frame[FRAME_PREVIOUS], PY_FRAME_BYTES},

@@ -38,7 +38,7 @@ struct py_layout {
 };
 _Static_assert(sizeof(struct py_layout) == 4 + 18 * 2, "no padding");
 
-/* PyObject, PyVarObject, PyASCIIObject and PyBytesObject of 3.8 … 3.14, 64-bit. */
+/* PyObject, PyVarObject, PyASCIIObject and PyBytesObject of 3.8 … 3.15, 64-bit. */
 #define PY_TYPE         8
 #define PY_LENGTH       16
 #define PY_HASH         24 /* of str and of bytes; -1 = not computed */

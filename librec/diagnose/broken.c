@@ -190,8 +190,9 @@ static void say_reached(struct classify *c, struct diag_text *t, const struct re
                     n.captured, n.all);
         classify_say_wait(c, t, wait);
     } else if (f->nculprits) {
+        diag_printf(t, "on ");
         diag_say_ranks(t, f->culprits, f->nculprits);
-        diag_printf(t, " enqueued it, but other work in front of it keeps the GPU from reaching it, while ");
+        diag_printf(t, " other work in front of it keeps the GPU from reaching it, while ");
         classify_say_wait(c, t, wait);
     } else if (n.not_yet && n.not_yet < n.all) {
         classify_say_wait(c, t, wait);

@@ -5,6 +5,9 @@
 
 #include "rec/live.h"
 
+/* Members without a trace beyond these are not named. */
+#define HIDDEN_MAX 64
+
 /*
  * Launchers and frameworks give communicators regular shapes: job rank = start + stride ×
  * comm rank. Where the present members fit that, the absent ones follow from it.
@@ -80,6 +83,40 @@ size_t diag_absent_ranks(const struct diag *d, const struct rec_communicator *co
         ranks[count++] = (int32_t)rank;
     }
     return count;
+}
+
+/* ---- members whose last calls are not recorded ---- */
+
+static bool all_recorded(const struct diag *d)
+{
+    for (uint32_t rank = 0; rank < d->expected; rank++) {
+        uint32_t proc = diag_proc_of_rank(d, rank);
+        if (proc == DIAG_NONE || d->procs[proc].cut)
+            return false;
+    }
+    return d->expected > 0;
+}
+
+uint32_t diag_hidden(const struct diag *d, const struct rec_communicator *comm)
+{
+    uint32_t count = comm->nranks > comm->nmembers ? comm->nranks - comm->nmembers : 0;
+    if (count && all_recorded(d))
+        count = 0; /* they have just not joined */
+    for (uint32_t i = 0; i < comm->nmembers; i++)
+        count += d->procs[diag_index(d, comm->members[i]->process)].cut;
+    return count;
+}
+
+void diag_suspect_hidden(struct diag *d, struct rec_finding *f, const struct rec_communicator *comm)
+{
+    int32_t ranks[HIDDEN_MAX];
+    size_t count = comm->nranks > comm->nmembers ? diag_absent_ranks(d, comm, ranks, HIDDEN_MAX) : 0;
+    for (size_t i = 0; i < count; i++)
+        diag_blame(d, f, DIAG_SUSPECT, ranks[i]);
+    for (uint32_t i = 0; i < comm->nmembers; i++)
+        if (d->procs[diag_index(d, comm->members[i]->process)].cut)
+            diag_blame(d, f, DIAG_SUSPECT, comm->members[i]->process->rank);
+    diag_sort_ranks(f->suspects, &f->nsuspects);
 }
 
 /* ---- two that say they are the same member ---- */

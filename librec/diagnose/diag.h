@@ -473,6 +473,11 @@ void diag_build_graph(struct diag *d);
 size_t diag_absent_ranks(const struct diag *d, const struct rec_communicator *comm, int32_t *ranks,
                          size_t max);
 
+/* Members without a trace, and those whose trace is cut off: what they called in the end is unknown. */
+uint32_t diag_hidden(const struct diag *d, const struct rec_communicator *comm);
+/* Names them as suspects, as far as their ranks can be known. */
+void diag_suspect_hidden(struct diag *d, struct rec_finding *f, const struct rec_communicator *comm);
+
 /* Findings for communicators that two processes try to join as the same member. */
 void diag_twins(struct diag *d);
 

@@ -313,12 +313,16 @@ static void blame_sides(struct diag *d, struct rec_finding *f, const struct dive
         if (!lane->nops)
             continue;
         bool wrong = creation_skipped ? !is_creation(lane) : v->tie || lane->class_id != v->usual_class;
-        enum diag_list list = wrong ? DIAG_CULPRIT : DIAG_SUSPECT;
+        /* Of a tie that others might break who are not recorded nobody is the culprit. */
+        bool open = v->tie && v->thin && !creation_skipped;
+        enum diag_list list = wrong && !open ? DIAG_CULPRIT : DIAG_SUSPECT;
         for (uint32_t j = 0; (wrong || v->thin) && j < lane->nmembers; j++)
             diag_blame(d, f, list, v->lanes->members[lane->first_member + j]->process->rank);
     }
     diag_sort_ranks(f->culprits, &f->nculprits);
     diag_sort_ranks(f->suspects, &f->nsuspects);
+    if (v->tie && v->thin && !creation_skipped)
+        diag_suspect_hidden(d, f, v->lanes->comm);
 }
 
 static void report(struct diag *d, struct divergence *v)

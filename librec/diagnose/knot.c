@@ -10,6 +10,7 @@ struct knot {
     uint64_t since;
     uint32_t collectives, messages, others; /* waits by kind */
     bool maybe;                             /* rests on guessed members */
+    uint32_t hidden; /* members of its communicators that are not recorded: of the one that lacks most */
     const struct rec_communicator *first_comm;
     bool several_comms;
     const struct diag_wait *first;
@@ -30,6 +31,8 @@ static void survey(const struct diag *d, struct knot *k)
             k->others++;
         k->several_comms = k->several_comms || (k->first_comm && k->first_comm != wait->comm);
         k->first_comm = wait->comm;
+        uint32_t hidden = diag_hidden(d, wait->comm);
+        k->hidden = hidden > k->hidden ? hidden : k->hidden;
         if (wait->since < k->since) {
             k->since = wait->since;
             k->first = wait;
@@ -302,7 +305,7 @@ static bool exceptions(struct classify *c, const struct knot *k)
             usual = node;
         }
     }
-    if (best * 2 <= members)
+    if (best * 2 <= members + k->hidden)
         return false;
     for (uint32_t p = 0; p < d->nprocs; p++)
         c->reached[p] = classify_inside(d, p, k->component);
@@ -337,22 +340,56 @@ static const char *knot_words(bool order, bool graphs, bool some, const struct c
                  : "wait for each other in a circle";
 }
 
-/*
- * Is all of one of its processes known, and all members of its communicators? Else an early call left out
- * by somebody may be the reason, which no record shows.
- */
+/* Is all of one of its processes known? Else an early call left out by somebody may be the reason. */
 static bool well_known(const struct diag *d, uint32_t component)
 {
-    bool whole = false;
     for (uint32_t p = 0; p < d->nprocs; p++)
-        whole = whole || (classify_inside(d, p, component) && d->procs[p].whole);
-    for (size_t i = 0; i < d->nwaits; i++) {
-        uint32_t match = d->waits[i].match;
-        if (classify_inside(d, (uint32_t)(d->nprocs + i), component) && match != DIAG_NONE &&
-            (d->matches[match].unseen || d->matches[match].unknown))
-            return false;
+        if (classify_inside(d, p, component) && d->procs[p].whole)
+            return true;
+    return false;
+}
+
+static void suspect_hidden(struct diag *d, struct rec_finding *f, uint32_t component)
+{
+    for (size_t i = 0; i < d->nwaits; i++)
+        if (classify_inside(d, (uint32_t)(d->nprocs + i), component))
+            diag_suspect_hidden(d, f, d->waits[i].comm);
+}
+
+/* Who may be wrong in this knot, which is marked in c->reached, as culprits or as suspects. */
+static void name_knot(struct classify *c, struct rec_finding *f, const struct knot *k, enum diag_list list,
+                      struct diag_text *t)
+{
+    struct diag *d = c->d;
+    int32_t *ranks = NULL;
+    size_t count = 0, capacity = 0;
+    for (uint32_t p = 0; p < d->nprocs; p++) {
+        if (!classify_inside(d, p, k->component))
+            continue;
+        c->blamed[p] = (uint32_t)d->nfindings;
+        ranks = diag_grow(ranks, &capacity, count, sizeof *ranks, &d->oom);
+        if (!c->reached[p] || d->oom)
+            continue;
+        ranks[count++] = d->procs[p].p->rank;
+        diag_blame(d, f, list, d->procs[p].p->rank);
     }
-    return whole;
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    diag_sort_ranks(ranks, &count);
+    diag_say_ranks(t, ranks, count);
+    free(ranks);
+}
+
+/*
+ * Where members of its communicators are not recorded, the fault may be theirs: one of them may have left out
+ * a call or made one too many, and those who wait for each other are victims. Only the past of one that left
+ * its loop, or a majority that counts them as well, speaks against a recorded one then. After choose().
+ */
+static bool may_be_hidden(struct classify *c, const struct knot *k, bool some, bool order,
+                          const struct classify_suspects *s)
+{
+    if (!k->hidden)
+        return false;
+    return !some || (!s->nleft && s->alone && !(order && exceptions(c, k)));
 }
 
 static void tell_knot(struct classify *c, const struct knot *k, const struct classify_suspects *s)
@@ -361,7 +398,9 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct cla
     bool order = !k->others && !k->messages && k->several_comms;
     bool graphs = d->ops[k->first->op].op.kind == REC_GRAPH_LAUNCH;
     bool some = choose(c, k, order, s);
-    enum rec_confidence sure = some || well_known(d, k->component) ? REC_CONF_LIKELY : REC_CONF_POSSIBLE;
+    bool hidden = may_be_hidden(c, k, some, order, s);
+    enum rec_confidence sure =
+        !hidden && (some || well_known(d, k->component)) ? REC_CONF_LIKELY : REC_CONF_POSSIBLE;
     struct rec_finding *f = diag_finding(d, order ? REC_VERDICT_ORDER_INVERSION : REC_VERDICT_DEADLOCK_CYCLE,
                                          sure, DIAG_TIER_ROOT, k->since);
     uint32_t *nodes = malloc((d->nprocs + 1) * sizeof *nodes);
@@ -371,24 +410,24 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct cla
         return;
     }
     classify_place(c, f, k->first);
-    size_t count = 0;
-    for (uint32_t p = 0; p < d->nprocs; p++) {
-        if (!classify_inside(d, p, k->component))
-            continue;
-        nodes[count++] = p;
-        c->blamed[p] = (uint32_t)d->nfindings;
-        if (c->reached[p])
-            diag_blame(d, f, DIAG_CULPRIT, d->procs[p].p->rank);
-    }
-    diag_sort_ranks(f->culprits, &f->nculprits);
     struct diag_text t = {0};
-    diag_say_ranks(&t, f->culprits, f->nculprits);
+    name_knot(c, f, k, hidden ? DIAG_SUSPECT : DIAG_CULPRIT, &t);
+    if (hidden)
+        suspect_hidden(d, f, k->component);
     diag_printf(&t, " %s", knot_words(order, graphs, some, s));
     tell_cycle(c, f, k, &t);
-    if (!some)
+    if (hidden)
+        diag_printf(
+            &t,
+            "; what other members of these communicators did is not recorded, so who is wrong is not known");
+    else if (!some)
         diag_printf(&t, "; the records do not tell who of them is wrong");
     diag_summary(d, f, &t);
     evidence_departures(d, f, s);
+    size_t count = 0;
+    for (uint32_t p = 0; p < d->nprocs; p++)
+        if (classify_inside(d, p, k->component))
+            nodes[count++] = p;
     classify_reach(c, nodes, count);
     classify_victims(c, f);
     free(nodes);

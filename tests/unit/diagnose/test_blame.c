@@ -50,11 +50,22 @@ static void circles(void **state)
         "1\n" HANG;
     story_expect_doubt(2, even, "likely", "0-1", "");
     story_expect_words(2, even, "the records do not tell who of them is wrong");
-    /* Where members of its communicators are not recorded it may be none. */
+    /* Where members of its communicators are not recorded the fault may be theirs. */
     static const char unknown[] =
         "* init w\n * split w A\n * split w B\n repeat 5 * ar A 100\n 0 ar A 1\n 1 ar B "
         "1\n 2 notrace\n" HANG;
-    story_expect_doubt(3, unknown, "possible", "0-1", "");
+    story_expect_doubt(3, unknown, "possible", "", "0-2");
+    story_expect_words(3, unknown, "is not recorded, so who is wrong is not known");
+    /* A majority that counts them as well, and a past that only one has left, tell more. */
+    story_expect_doubt(
+        6,
+        "* init w\n * split w A\n * split w B\n *-1 ar A 1\n 1 ar B 1\n *-1 ar B 1\n 1 ar A 1\n"
+        "5 notrace\n" HANG,
+        "likely", "1", "");
+    story_expect_doubt(3,
+                       "* init w\n * split w A\n * split w B\n loop 9 ( * ar A 8, * ar B 8 )\n 0,2 ar A 8\n"
+                       "1 ar B 8\n 0,2 ar B 8\n 1 ar A 8\n 2 notrace\n" HANG,
+                       "likely", "1", "");
     /* Several waits lack the same two, who wait for all. */
     static const char barrier[] =
         "* init w\n 0,2,4,6 init d0\n 1,3,5,7 init d1\n repeat 3 0,2,4,6 ar d0 8\n repeat 3 1,3,5,7 ar d1 8\n"
@@ -139,6 +150,15 @@ static void majorities(void **state)
     story_expect_words(4, stale, "the count differs");
 }
 
+/* Nobody is blamed for a tie that members without a trace might break. */
+static void open_ties(void **state)
+{
+    (void)state;
+    static const char open[] = "* init w\n 1 ar w 64\n 2 ag w 64\n 0 ar w 64\n 0 notrace\n" HANG;
+    story_expect_doubt(3, open, "possible", "", "0-2");
+    story_expect_doubt(3, "* init w\n 1 ar w 64\n 2 ag w 64\n 0 wait 1\n" HANG, "likely", "1-2", "");
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -170,6 +190,7 @@ int main(void)
         cmocka_unit_test(siblings),
         cmocka_unit_test(past),
         cmocka_unit_test(majorities),
+        cmocka_unit_test(open_ties),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -199,30 +199,6 @@ static size_t read_memory(uint64_t from, void *out, size_t bytes)
 
 /* ---- build ids ------------------------------------------------------------------------------------ */
 
-/* elf(5): notes are a head, a name and data, each padded to 4 bytes. */
-static void find_build_id(const unsigned char *notes, size_t bytes, char *text)
-{
-    Elf64_Nhdr note;
-    for (size_t at = 0; bytes - at >= sizeof(note);) {
-        memcpy(&note, notes + at, sizeof(note));
-        at += sizeof(note);
-        size_t name = ((size_t)note.n_namesz + 3) & ~(size_t)3,
-               data = ((size_t)note.n_descsz + 3) & ~(size_t)3;
-        if (name > bytes - at || data > bytes - at - name)
-            return;
-        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(notes + at, "GNU", 4) == 0 &&
-            note.n_descsz <= STACKS_BUILD_ID_TEXT / 2) {
-            for (size_t i = 0; i < note.n_descsz; i++) {
-                text[2 * i] = "0123456789abcdef"[notes[at + name + i] >> 4];
-                text[2 * i + 1] = "0123456789abcdef"[notes[at + name + i] & 15];
-            }
-            text[2 * note.n_descsz] = '\0';
-            return;
-        }
-        at += name + data;
-    }
-}
-
 /* Out of the ELF file that is mapped at head: of what runs, whatever lies under its path now. */
 static void read_build_id(uint64_t head, char *text)
 {
@@ -245,7 +221,7 @@ static void read_build_id(uint64_t head, char *text)
         if (parts[i].p_type != PT_NOTE)
             continue;
         size_t bytes = parts[i].p_memsz < sizeof(notes) ? (size_t)parts[i].p_memsz : sizeof(notes);
-        find_build_id(notes, read_memory(head + (parts[i].p_vaddr - first), notes, bytes), text);
+        rec_build_id(notes, read_memory(head + (parts[i].p_vaddr - first), notes, bytes), text);
     }
 }
 

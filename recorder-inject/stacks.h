@@ -11,6 +11,7 @@
 #define INJECT_STACKS_H
 
 #include "inject.h"
+#include "live/buildid.h"
 #include "rec/event.h"
 
 #define STACKS_FRAMES  32
@@ -27,8 +28,7 @@ struct code_range {
     uint32_t path;               /* offset into paths; 0 = no file */
 };
 
-#define STACKS_BUILD_IDS     64
-#define STACKS_BUILD_ID_TEXT 65 /* of 32 bytes; linkers make 8 to 20 */
+#define STACKS_BUILD_IDS 64
 
 struct stacks {
     struct code_range ranges[STACKS_RANGES];
@@ -40,7 +40,7 @@ struct stacks {
     /* Of the files asked about last, by where they are mapped. */
     struct build_id {
         uint64_t head;
-        char text[STACKS_BUILD_ID_TEXT];
+        char text[REC_BUILD_ID_TEXT];
     } build_ids[STACKS_BUILD_IDS];
     uint32_t next_build_id;
     /* While the mappings are read. */

@@ -8,12 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "live/buildid.h"
+
 #define MAX_MODULES      32
 #define MAX_TABLE_BYTES  (UINT64_C(256) << 20) /* of one module */
 #define MAX_UNSIZED_SPAN 4096                  /* how far a symbol without a size (assembler) may reach */
 #define MAX_SEGMENTS     16
 #define MAX_NOTE_BYTES   4096
-#define MAX_BUILD_ID     64 /* bytes; linkers make 8 to 32 */
 
 struct symbol {
     uint64_t value, size;
@@ -34,7 +35,7 @@ struct module {
     uint64_t used;        /* number of the last use */
     struct segment segments[MAX_SEGMENTS];
     unsigned nsegments;
-    char build_id[2 * MAX_BUILD_ID + 1]; /* in hex; "" = it has none */
+    char build_id[REC_BUILD_ID_TEXT]; /* in hex; "" = it has none */
 };
 
 struct rec_symbolizer {
@@ -132,27 +133,12 @@ static void read_sections(struct module *module, const Elf64_Ehdr *elf)
     free(sections);
 }
 
-/* Notes: 4-byte aligned name and descriptor behind three words (elf(5)); that of type 3 by GNU is it. */
-static void read_note(struct module *module, const Elf64_Phdr *part)
+static void read_notes(struct module *module, const Elf64_Phdr *part)
 {
     unsigned char notes[MAX_NOTE_BYTES];
     size_t bytes = part->p_filesz < sizeof(notes) ? (size_t)part->p_filesz : sizeof(notes);
-    Elf64_Nhdr note;
-    if (!read_at(module->fd, notes, bytes, part->p_offset))
-        return;
-    for (size_t at = 0; bytes - at >= sizeof(note);) {
-        memcpy(&note, notes + at, sizeof(note));
-        at += sizeof(note);
-        size_t name = ((size_t)note.n_namesz + 3) & ~(size_t)3,
-               data = ((size_t)note.n_descsz + 3) & ~(size_t)3;
-        if (name > bytes - at || data > bytes - at - name)
-            return;
-        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(notes + at, "GNU", 4) == 0 &&
-            note.n_descsz <= MAX_BUILD_ID)
-            for (size_t i = 0; i < note.n_descsz; i++)
-                snprintf(module->build_id + 2 * i, 3, "%02x", notes[at + name + i]);
-        at += name + data;
-    }
+    if (read_at(module->fd, notes, bytes, part->p_offset))
+        rec_build_id(notes, bytes, module->build_id);
 }
 
 static void read_segments(struct module *module, const Elf64_Ehdr *elf)
@@ -165,7 +151,7 @@ static void read_segments(struct module *module, const Elf64_Ehdr *elf)
             module->segments[module->nsegments++] =
                 (struct segment){part.p_offset, part.p_filesz, part.p_vaddr};
         else if (part.p_type == PT_NOTE && !module->build_id[0])
-            read_note(module, &part);
+            read_notes(module, &part);
     }
 }
 

@@ -11,9 +11,9 @@
  *
  * What identifies a frame. Addresses alone do not: a code object can be freed and another
  * one be made at its address.
- *   CPython 3.12 and later: (interpreter, address of the instruction, co_version). co_version is a
- *     number which an interpreter gives to one code object only; when its 32 bits are used up it
- *     stays 0, and such stacks always take the slow path.
+ *   CPython 3.12 and later: (number of the interpreter, address of the instruction, co_version).
+ *     co_version is a number which an interpreter gives to one code object only; when its 32 bits are
+ *     used up it stays 0, and such stacks always take the slow path.
  *   CPython 3.8 to 3.11: no address and no number, but contents, which are compared byte by byte with a
  *     copy of them (contents.h): offset of the instruction, first line, name, file name, and the line
  *     table as far as the line depends on it. Where more than 64 KiB would have to be compared the
@@ -32,6 +32,8 @@
  * runs, captures do not look at Python; 3.8 frees the frames of daemon threads then, so
  * there a daemon thread preempted inside the walk during all of that could read freed
  * memory. Before 3.12 a thread inside a sub-interpreter is seen where it entered it.
+ * From 3.12 on an interpreter that is initialized again after Py_FinalizeEx counts versions anew: where its
+ * code lies as before, lines may be those of the code before.
  * A thread state must be used by the thread that it was made for, as everywhere in CPython
  * itself: an embedding program that lends states to other threads must set frames = 0.
  * The slow path uses up to 16 KiB of stack.

@@ -87,11 +87,20 @@ INLINE const char *pointer_of_state(const struct py_api *api, const char *base, 
     return api->is_initialized() ? value : NULL;
 }
 
+/*
+ * Versions are counted by each interpreter of the process. Its number is its own; its address is used
+ * again for the next one, which then compiles other code at the same places with the same versions.
+ */
 INLINE const char *innermost_frame(const struct py_api *api, const struct py_layout *layout,
                                    const char *thread_state, uint64_t *interpreter)
 {
-    /* Versions are counted by each interpreter of the process. */
-    *interpreter = layout->by_version ? load_word(thread_state, layout->ts_interp) : 0;
+    *interpreter = 0;
+    if (layout->by_version) {
+        const char *state = pointer_of_state(api, thread_state, layout->ts_interp);
+        if (state == NULL)
+            return NULL;
+        *interpreter = (uint64_t)api->interpreter_id((void *)(uintptr_t)state);
+    }
     const char *frame = pointer_of_state(api, thread_state, layout->ts_frame);
     if (frame == NULL || layout->cframe_frame == PY_NOT_THERE)
         return frame;

@@ -70,6 +70,7 @@ static const struct {
     {"Py_GetVersion", NULL, offsetof(struct py_api, get_version)},
     {"PyInterpreterState_Head", NULL, offsetof(struct py_api, interpreter_head)},
     {"PyInterpreterState_Next", NULL, offsetof(struct py_api, interpreter_next)},
+    {"PyInterpreterState_GetID", NULL, offsetof(struct py_api, interpreter_id)},
     {"PyCode_Addr2Line", NULL, offsetof(struct py_api, addr_to_line)},
     {"PyEval_GetFrame", NULL, offsetof(struct py_api, current_frame)},
     {"PyFrame_GetLineNumber", NULL, offsetof(struct py_api, frame_line)},
@@ -101,8 +102,8 @@ bool py_take(struct py_api *api, const struct callsite_symbols *symbols)
     for (size_t i = 0; i < SYMBOLS_WANTED; i++)
         memcpy((char *)api + symbols_wanted[i].member, &symbols->found[i], sizeof(void *));
     return api->is_initialized != NULL && api->this_thread_state != NULL && api->get_version != NULL &&
-           api->interpreter_head != NULL && api->interpreter_next != NULL && api->code_type != 0 &&
-           api->str_type != 0 && api->bytes_type != 0;
+           api->interpreter_head != NULL && api->interpreter_next != NULL && api->interpreter_id != NULL &&
+           api->code_type != 0 && api->str_type != 0 && api->bytes_type != 0;
 }
 
 /*

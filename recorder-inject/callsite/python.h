@@ -65,6 +65,7 @@ struct py_api {
     const char *(*get_version)(void);
     void *(*interpreter_head)(void);
     void *(*interpreter_next)(void *interpreter);
+    int64_t (*interpreter_id)(void *interpreter); /* PyInterpreterState_GetID: only reads */
     uintptr_t code_type, str_type, bytes_type;
     const void *runtime; /* _PyRuntime */
     /* For the comparison with the lock held; any may be missing. */

@@ -19,9 +19,9 @@
 #include <glob.h>
 #include <nccl.h>
 #include <stdio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "again.h"
 #include "rec/live.h"
 
 #define CHECK_CUDA(call) assert_int_equal(call, cudaSuccess)
@@ -269,29 +269,6 @@ static int make_comm(void **state)
     if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
         return -1;
     return cudaMalloc((void **)&data, 4096) == cudaSuccess ? 0 : -1;
-}
-
-static int run_again(char **argv)
-{
-    char base[] = "/tmp/test-graphs-XXXXXX", command[64];
-    if (!mkdtemp(base))
-        return 1;
-    pid_t child = fork();
-    if (child == 0) {
-        setenv("LD_PRELOAD", argv[1], 1);
-        setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
-        setenv("TSAN_OPTIONS", "die_after_fork=0", 1);
-        setenv("FREC_DIR", base, 1);
-        setenv("FREC_LIVE_DIR", base, 1);
-        unsetenv("FREC_GPU");
-        unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
-        execl("/proc/self/exe", argv[0], (char *)NULL);
-        _exit(127);
-    }
-    int status = -1;
-    waitpid(child, &status, 0);
-    snprintf(command, sizeof(command), "rm -rf %s", base);
-    return system(command) == 0 && status == 0 ? 0 : 1;
 }
 
 int main(int argc, char **argv)

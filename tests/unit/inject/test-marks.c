@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "../../bench/stub-cuda.h"
+#include "again.h"
 #include "marks-nccl.h"
 #include "rec/live.h"
 
@@ -385,29 +386,6 @@ static int make_comms(void **state)
         if (ncclCommInitRank(&comms[i], 8, id, i) != ncclSuccess)
             return -1;
     return 0;
-}
-
-static int run_again(char **argv)
-{
-    char base[] = "/tmp/test-marks-XXXXXX", command[64];
-    if (!mkdtemp(base))
-        return 1;
-    pid_t child = fork();
-    if (child == 0) {
-        setenv("LD_PRELOAD", argv[1], 1);
-        setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
-        setenv("TSAN_OPTIONS", "die_after_fork=0", 1);
-        setenv("FREC_DIR", base, 1);
-        setenv("FREC_LIVE_DIR", base, 1);
-        unsetenv("FREC_GPU");
-        unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
-        execl("/proc/self/exe", argv[0], (char *)NULL);
-        _exit(127);
-    }
-    int status = -1;
-    waitpid(child, &status, 0);
-    snprintf(command, sizeof(command), "rm -rf %s", base);
-    return system(command) == 0 && status == 0 ? 0 : 1;
 }
 
 int main(int argc, char **argv)

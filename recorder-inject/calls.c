@@ -42,6 +42,30 @@ static void config_name(const struct config_prefix *settings, char name[64])
     strncpy(name, settings->comm_name, 63);
 }
 
+/* ---- refused calls ---------------------------------------------------------------------------- */
+
+/*
+ * What NCCL refuses is not in its order either: the next call takes the place. Another thread may
+ * have taken the one behind already; then the place cannot be given back and the call keeps it.
+ */
+void call_refused(struct call *call)
+{
+    unsigned kind = call->tail & 0xff, flags = rec_kind_flags(kind);
+    if (call->comm == REC_LIVE_NONE16 || call->tail & (uint64_t)REC_OF_NO_SEQ << 32)
+        return;
+    _Atomic uint64_t *counter = NULL;
+    if (flags & REC_KF_P2P) {
+        int32_t peer = (int32_t)atomic_load_explicit(&call->slot->words[6], memory_order_relaxed);
+        counter = comm_p2p_counter(call->comm, peer, kind == REC_RECV);
+    } else if (flags & REC_KF_SEQ) {
+        counter = &recorder.live.comms[call->comm].next_seq;
+    }
+    uint64_t next = call->seq + 1;
+    if (!counter || atomic_compare_exchange_strong_explicit(counter, &next, call->seq, memory_order_relaxed,
+                                                            memory_order_relaxed))
+        call->tail |= (uint64_t)REC_OF_NO_SEQ << 32;
+}
+
 /* ---- init ------------------------------------------------------------------------------------ */
 
 void init_open(struct thread *thread, struct call *call, unsigned copy, unsigned kind, int nranks,

@@ -14,6 +14,7 @@
 #include "graphs.h"
 #include "inject.h"
 #include "marks.h"
+#include "nccl-compat.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "slots are packed as little-endian words");
 _Static_assert(offsetof(struct rec_slot, comm) == 40 && offsetof(struct rec_slot, peer) == 48 &&
@@ -130,8 +131,19 @@ static inline void stream_op_open(struct thread *thread, struct call *call, unsi
         marks_start(&call->mark);
 }
 
+/* NCCL refused this call outside of groups: it gives its place back. */
+void call_refused(struct call *call);
+
+/* Arguments are looked at before anything else; in a group its end decides. */
+static inline bool is_refusal(const struct thread *thread, unsigned result)
+{
+    return unlikely(result == ncclInvalidArgument || result == ncclInvalidUsage) && thread->group_depth == 0;
+}
+
 static inline void stream_op_close(struct thread *thread, struct call *call, unsigned result)
 {
+    if (is_refusal(thread, result))
+        call_refused(call);
     if (call->mark.number != 0 && unlikely(!marks_end(&call->mark, call->comm, result)))
         call->tail &= ~(UINT64_C(0xffff) << 48); /* the launch: nobody will tell of it */
     op_close(thread, call, result);

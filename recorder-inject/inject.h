@@ -261,6 +261,8 @@ void comm_reattach(uint16_t index, void *handle); /* the destroying call failed 
 void comm_destroyed(uint16_t index);
 /* Not in the hash: perhaps a pending creation has finished meanwhile. */
 struct comm_slot comm_find_slow(void *handle);
+/* Sends to or receives from peer so far; NULL when they cannot be counted. */
+_Atomic uint64_t *comm_p2p_counter(uint16_t index, int peer, bool receive);
 /* Position of the next send to or receive from peer; false when it cannot be counted. */
 bool comm_p2p_seq(uint16_t index, int peer, bool receive, uint64_t *seq);
 /* Gives memory of free entries back; by the drain thread. */

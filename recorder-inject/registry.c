@@ -406,15 +406,23 @@ static _Atomic uint64_t *make_p2p(uint16_t index, uint32_t nranks)
     return counters;
 }
 
-bool comm_p2p_seq(uint16_t index, int peer, bool receive, uint64_t *seq)
+_Atomic uint64_t *comm_p2p_counter(uint16_t index, int peer, bool receive)
 {
     uint32_t nranks = atomic_load_explicit(&entry_of(index)->nranks, memory_order_relaxed);
     if (peer < 0 || (uint32_t)peer >= nranks)
-        return false;
+        return NULL;
     _Atomic uint64_t *counters = atomic_load_explicit(&comm_private[index].p2p, memory_order_acquire);
     if (unlikely(!counters) && !(counters = make_p2p(index, nranks)))
+        return NULL;
+    return &counters[2 * (size_t)peer + receive];
+}
+
+bool comm_p2p_seq(uint16_t index, int peer, bool receive, uint64_t *seq)
+{
+    _Atomic uint64_t *counter = comm_p2p_counter(index, peer, receive);
+    if (!counter)
         return false;
-    *seq = atomic_fetch_add_explicit(&counters[2 * (size_t)peer + receive], 1, memory_order_relaxed);
+    *seq = atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
     return true;
 }
 

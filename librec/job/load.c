@@ -65,8 +65,7 @@ static void take_frontier(struct job_process *process, const struct rec_frontier
     struct job_member *member = member_of(process, frontier->comm);
     if (!member)
         return;
-    if (frontier->next_seq > member->counter)
-        member->counter = frontier->next_seq;
+    member->counter = frontier->next_seq; /* may have fallen: a refused call gives its place back */
     if (frontier->p2p_entered > member->pub.p2p_entered)
         member->pub.p2p_entered = frontier->p2p_entered;
     if (frontier->lost > member->pub.lost)

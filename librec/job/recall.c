@@ -85,6 +85,8 @@ static bool count_message(struct job_pairs *pairs, const struct rec_op *op)
  */
 static bool number_signal(struct job_pairs *pairs, struct rec_op *op)
 {
+    if (op->flags & REC_OF_NO_SEQ)
+        return true; /* refused */
     op->flags |= REC_OF_NO_SEQ;
     bool sends = op->kind == REC_PUT_SIGNAL || op->kind == REC_SIGNAL;
     uint64_t count = sends ? 1 : op->count;

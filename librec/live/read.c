@@ -107,7 +107,7 @@ void rec_live_to_op(const struct rec_live *live, const struct rec_clock *clock, 
         .enter_ns = rec_clock_ns(clock, slot->enter),
         .exit_ns = slot->exit ? rec_clock_ns(clock, slot->exit) : 0,
         .count = slot->count,
-        .seq = slot->seq,
+        .seq = slot->flags & REC_OF_NO_SEQ ? 0 : slot->seq, /* one that was given back is still there */
         .thread = thread_id,
         .comm = REC_ID_NONE,
         .stream = slot->stream < live->header->stream_count ? slot->stream : REC_ID_NONE,

@@ -64,9 +64,12 @@ static void block(void)
 
 /* What a call of each role does; most do nothing. */
 #ifndef DO_COLL /* a second library, that answers otherwise, can be built for tests */
-#define DO_COLL(...)
+#define DO_COLL(kind, count, datatype, ...) REFUSE_UNKNOWN(datatype)
 #endif
-#define DO_P2P(...)
+#define DO_P2P(kind, count, datatype, ...) REFUSE_UNKNOWN(datatype)
+#define REFUSE_UNKNOWN(datatype)                                                                             \
+    if ((unsigned)(datatype) >= ncclNumTypes)                                                                \
+        return ncclInvalidArgument;
 #define DO_RMA(...)
 #define DO_CALL(...)
 #define DO_TEARDOWN(...) block();

@@ -117,6 +117,27 @@ static int everything(int unused)
     return 0;
 }
 
+/* What NCCL refuses, alone and in a group, among what it takes. */
+static int refused(int unused)
+{
+    (void)unused;
+    const ncclDataType_t strange = (ncclDataType_t)99;
+    ncclComm_t comm = make_comm(0);
+    calls(comm, 2);
+    ncclBroadcast(NULL, NULL, 1, strange, 1, comm, stream);
+    calls(comm, 1);
+    ncclSend(NULL, 1, ncclFloat, 1, comm, stream);
+    ncclSend(NULL, 1, strange, 1, comm, stream);
+    ncclSend(NULL, 1, ncclFloat, 1, comm, stream);
+    ncclRecv(NULL, 1, strange, 1, comm, stream);
+    ncclRecv(NULL, 1, ncclFloat, 1, comm, stream);
+    ncclGroupStart();
+    ncclBroadcast(NULL, NULL, 1, strange, 1, comm, stream);
+    ncclGroupEnd();
+    calls(comm, 1);
+    return 0;
+}
+
 static void *thread_main(void *count)
 {
     calls(make_comm(1), *(int *)count);
@@ -393,6 +414,7 @@ int main(int argc, char **argv)
     } programs[] = {
         {"ops", ops},
         {"everything", everything},
+        {"refused", refused},
         {"threads", threads},
         {"churn", churn},
         {"forks", forks},

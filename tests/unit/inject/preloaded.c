@@ -158,6 +158,10 @@ static void take_event(struct trace *trace, const struct rec_event *event, uint6
         trace->ops++;
         trace->kinds[event->u.op.kind]++;
         trace->in_progress += event->u.op.result == 7;
+        if (event->u.op.flags & REC_OF_NO_SEQ)
+            trace->refused[event->u.op.kind]++;
+        else
+            trace->seqs[event->u.op.kind] = event->u.op.seq;
         if (event->u.op.thread < 4096) {
             trace->checked_gaps += event->u.op.ordinal != next[event->u.op.thread];
             next[event->u.op.thread] = event->u.op.ordinal + 1;
@@ -170,6 +174,9 @@ static void take_event(struct trace *trace, const struct rec_event *event, uint6
         break;
     case REC_EV_THREAD:
         trace->threads++;
+        break;
+    case REC_EV_FRONTIER:
+        trace->next_seq = event->u.frontier.next_seq;
         break;
     case REC_EV_LOSS:
         trace->lost += event->u.loss.count;

@@ -59,6 +59,8 @@ void shell(const char *format, const char *argument);
 
 struct trace {
     uint64_t ops, kinds[256], lost, checked_gaps, in_progress;
+    uint64_t seqs[256], refused[256]; /* by kind: of the last call that has one; those that have none */
+    uint64_t next_seq;                /* of the frontier told last */
     uint32_t comms, threads, stalls, stall_frames;
     uint32_t end, end_frames;
     int32_t end_status, end_signal;

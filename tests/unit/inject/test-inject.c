@@ -46,6 +46,22 @@ static void every_function_of_the_table_is_recorded(void **state)
     assert_int_equal(trace->nuids, 5);
 }
 
+static void a_refused_call_takes_no_place(void **state)
+{
+    (void)state;
+    assert_exit(run("refused", NULL), 0);
+    struct trace *trace = only_trace();
+    assert_int_equal(trace->kinds[REC_BROADCAST], 2);
+    assert_int_equal(trace->refused[REC_BROADCAST], 1);
+    assert_int_equal(trace->seqs[REC_BROADCAST], 4); /* in a group the call has one */
+    assert_int_equal(trace->seqs[REC_ALL_REDUCE], 5);
+    assert_int_equal(trace->next_seq, 6);
+    assert_int_equal(trace->refused[REC_SEND], 1);
+    assert_int_equal(trace->seqs[REC_SEND], 1);
+    assert_int_equal(trace->refused[REC_RECV], 1);
+    assert_int_equal(trace->seqs[REC_RECV], 0);
+}
+
 static void threads_come_and_go(void **state)
 {
     (void)state;
@@ -205,6 +221,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         PRELOADED(a_run_leaves_one_closed_trace),
         PRELOADED(every_function_of_the_table_is_recorded),
+        PRELOADED(a_refused_call_takes_no_place),
         PRELOADED(threads_come_and_go),
         PRELOADED(communicators_come_and_go),
         PRELOADED(a_full_ring_loses_and_counts),

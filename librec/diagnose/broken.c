@@ -25,11 +25,9 @@ void classify_failed(struct classify *c, const struct diag_wait *wait)
     classify_place(c, f, wait);
     diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
     c->blamed[op->proc] = (uint32_t)d->nfindings;
-    const char *name = rec_result_name(op->op.result);
     struct diag_text t = {0};
     diag_say_proc(&t, d->procs[op->proc].p);
-    diag_printf(&t, " got %s from ", name ? name : "an error");
-    diag_say_op(&t, &op->op);
+    diag_say_refusal(d, &t, op);
     diag_printf(&t, " while ");
     classify_say_wait(c, &t, wait);
     diag_summary(d, f, &t);

@@ -529,6 +529,8 @@ void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct diag_
 
 /* The first error that NCCL returned or reported. */
 void diag_failures(struct diag *d);
+/* " got InvalidArgument from AllReduce (14 × f32, sum)", or from the end of its group. */
+void diag_say_refusal(const struct diag *d, struct diag_text *t, const struct diag_op *op);
 
 /* ---- classify.c, knot.c ---- */
 

@@ -21,15 +21,24 @@ static uint64_t failure_ns(const struct diag_op *op)
     return op->op.exit_ns ? op->op.exit_ns : op->op.enter_ns;
 }
 
-static void say_failure(struct diag_text *t, const struct diag_op *op)
+void diag_say_refusal(const struct diag *d, struct diag_text *t, const struct diag_op *op)
 {
-    bool async = op->op.kind == REC_COMM_GET_ASYNC_ERROR;
-    const char *name = rec_result_name(async ? (unsigned)op->op.count : op->op.result);
-    if (async) {
+    bool by_end =
+        op->op.result == REC_RESULT_SUCCESS && op->unit != DIAG_NONE && d->units[op->unit].end != DIAG_NONE;
+    const struct rec_op *refused = by_end ? &d->ops[d->units[op->unit].end].op : &op->op;
+    const char *name = rec_result_name(refused->result);
+    diag_printf(t, " got %s from %s", name ? name : "an unknown error",
+                by_end ? "the GroupEnd of the group with " : "");
+    diag_say_op(t, &op->op);
+}
+
+static void say_failure(const struct diag *d, struct diag_text *t, const struct diag_op *op)
+{
+    if (op->op.kind == REC_COMM_GET_ASYNC_ERROR) {
+        const char *name = rec_result_name((unsigned)op->op.count);
         diag_printf(t, " got the asynchronous error %s", name ? name : "(unknown)");
     } else {
-        diag_printf(t, " got %s from ", name ? name : "an unknown error");
-        diag_say_op(t, &op->op);
+        diag_say_refusal(d, t, op);
     }
     if (op->member) {
         diag_printf(t, " on ");
@@ -86,7 +95,8 @@ static bool alike(const struct diag_op *a, const struct diag_op *b)
     if (!a->member || !b->member || a->member->comm != b->member->comm || a->op.kind != b->op.kind)
         return false;
     if (!async)
-        return a->op.seq == b->op.seq && a->op.result == b->op.result;
+        return a->op.seq == b->op.seq && a->op.result == b->op.result &&
+               (!(a->op.flags & REC_OF_NO_SEQ) || a->sig == b->sig);
     uint64_t x = failure_ns(a), y = failure_ns(b);
     return a->op.count == b->op.count && (x > y ? x - y : y - x) < CHANCE_NS;
 }
@@ -105,7 +115,7 @@ static void blame_alike(struct diag *d, struct rec_finding *f, const struct diag
         diag_say_ranks(&t, root ? f->culprits : f->victims, count);
     else
         diag_say_proc(&t, d->procs[op->proc].p);
-    say_failure(&t, op);
+    say_failure(d, &t, op);
     bool all = op->member && count > 1 && count == op->member->comm->nmembers;
     if (all)
         diag_printf(&t, ", as all who took part, so no rank is to blame");
@@ -129,7 +139,7 @@ static void evidence_failures(struct diag *d, struct rec_finding *f, uint32_t fi
         } else {
             struct diag_text t = {0};
             diag_say_proc(&t, d->procs[other->proc].p);
-            say_failure(&t, other);
+            say_failure(d, &t, other);
             if (t.data)
                 diag_evidence(d, f, d->procs[other->proc].p, UINT64_MAX, failure_ns(other), "%s", t.data);
             free(t.data);
@@ -171,6 +181,7 @@ void diag_failures(struct diag *d)
     blame_alike(d, f, op, root);
     f->comm = op->member ? op->member->comm : NULL;
     f->op = op->op;
-    f->seq = op->op.kind == REC_COMM_GET_ASYNC_ERROR || !op->member ? UINT64_MAX : op->op.seq;
+    bool placed = op->member && !(op->op.flags & REC_OF_NO_SEQ) && op->op.kind != REC_COMM_GET_ASYNC_ERROR;
+    f->seq = placed ? op->op.seq : UINT64_MAX;
     evidence_failures(d, f, first);
 }

@@ -144,6 +144,38 @@ static bool in_order(const struct diag_op *ops, size_t count)
     return true;
 }
 
+/* Is a call that NCCL refused the last of its member? After split and the like it is not. */
+static bool ends_refused(const struct diag_op *ops, size_t count, size_t at)
+{
+    const struct diag_op *op = &ops[at];
+    const struct rec_op *last = op->member ? &op->member->last_op : NULL;
+    if (!last || !(op->op.flags & REC_OF_NO_SEQ) || op->op.state != REC_STATE_FAILED ||
+        last->thread != op->op.thread || last->ordinal != op->op.ordinal)
+        return false;
+    for (size_t i = at + 1; i < count; i++)
+        if (ops[i].member == op->member && rec_kind_flags(ops[i].op.kind) & REC_KF_SEQ)
+            return false;
+    return true;
+}
+
+/*
+ * A refused call has no place in the order. Where nothing came after it on its communicator, others
+ * may wait there for what it should have been: it stands for that.
+ */
+static void place_refused(const struct diag_proc *proc, struct diag_op *ops)
+{
+    for (size_t i = 0; i < proc->count; i++) {
+        struct diag_op *op = &ops[i];
+        unsigned flags = rec_kind_flags(op->op.kind);
+        if (!(flags & (REC_KF_SEQ | REC_KF_P2P)) || !ends_refused(ops, proc->count, i))
+            continue;
+        op->op.seq = flags & REC_KF_SEQ
+                         ? op->member->next_seq
+                         : job_pair_next(proc->p, op->op.comm, op->op.peer, op->op.kind == REC_SEND, false);
+        op->op.flags &= (uint16_t)~REC_OF_NO_SEQ;
+    }
+}
+
 static void fill_window(void *context, size_t index)
 {
     struct loading *loading = context;
@@ -158,6 +190,7 @@ static void fill_window(void *context, size_t index)
     job_tail_free(tail);
     if (!in_order(ops, proc->count))
         qsort(ops, proc->count, sizeof *ops, launch_order);
+    place_refused(proc, ops);
     measure_rhythm(d, proc);
 }
 

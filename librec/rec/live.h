@@ -130,11 +130,10 @@ struct rec_live_comm {
     char name[64];            /* config.commName, zero terminated; may be empty */
     uint8_t pad0[40];
     /* line 3: counters, written on the hot path by whoever calls NCCL on this communicator */
-    _Alignas(64) _Atomic uint64_t
-        next_seq;          /* seq of the next collective-like op = those entered that were not refused */
-    _Atomic uint64_t lost; /* ops of this communicator that got no slot */
-    _Atomic uint64_t p2p_entered; /* sends and recvs entered */
-    _Atomic uint32_t async_error; /* last value of CommGetAsyncError seen */
+    _Alignas(64) _Atomic uint64_t next_seq; /* of the next collective-like op = entered, less those refused */
+    _Atomic uint64_t lost;                  /* ops of this communicator that got no slot */
+    _Atomic uint64_t p2p_entered;           /* sends and recvs entered */
+    _Atomic uint32_t async_error;           /* last value of CommGetAsyncError seen */
     uint32_t pad1;
     uint8_t pad2[32];
 };

@@ -148,9 +148,8 @@ enum rec_op_flags {
     REC_OF_OPEN = 1 << 0,        /* the call has not returned */
     REC_OF_CAPTURED = 1 << 1,    /* recorded into a CUDA graph, did not run */
     REC_OF_NONBLOCKING = 1 << 2, /* on a communicator with blocking=0 */
-    REC_OF_NO_SEQ =
-        1 << 3,           /* has no seq, the field is 0: not counted, or NCCL refused it outside of groups */
-    REC_OF_LATE = 1 << 4, /* found only in the live region, not in the file */
+    REC_OF_NO_SEQ = 1 << 3,      /* seq is 0: it could not be counted, or NCCL refused the call */
+    REC_OF_LATE = 1 << 4,        /* found only in the live region, not in the file */
 };
 
 #define REC_ID_NONE UINT32_MAX

@@ -127,7 +127,12 @@ void stage_issue(struct stage *stage, int rank, struct call *call)
     int thread = t->group && op->kind != REC_GROUP_END ? t->group_thread : call->thread;
     op->thread = (uint32_t)thread + 1;
     op->ordinal = t->ordinal[thread]++;
-    op->seq = take_seq(t, op);
+    /* As the recorder: a call that NCCL refuses outside of groups has no place. */
+    bool counted = (rec_kind_flags(op->kind) & (REC_KF_COLL | REC_KF_P2P)) != 0;
+    if (counted && op->result != REC_RESULT_SUCCESS && !t->group && !call->open)
+        op->flags |= REC_OF_NO_SEQ;
+    else
+        op->seq = take_seq(t, op);
     op->group = t->group;
     t->group_ops += t->group != 0;
     op->enter_ns = stage_clock_of(stage, rank);

@@ -205,6 +205,7 @@ static void do_group(const struct line *line)
         call.thread = t->group_thread;
         call.op.count = t->group_ops;
         call.open = strcmp(line->words[1], "}open") == 0;
+        call.op.result = option(line, "failed") ? 4 : 0;
         stage_issue(line->stage, line->ranks[i], &call);
         t->group = 0;
     }

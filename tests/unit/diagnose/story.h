@@ -12,7 +12,7 @@
  *   ar|ag|rs|bc|a2a|ga C COUNT [dtype] [redop] [root N] [stream N] [thread N] [failed] [open]
  *   … started|done   the GPU was seen to begin, to end it
  *   send|recv C PEER COUNT [dtype] [stream N] [thread N]      PEER is a comm rank
- *   {   }          a group;          }open   inside its GroupEnd for ever
+ *   {   } [failed] a group;          }open   inside its GroupEnd for ever
  *   capture [G] … before an op: captured into graph number G; without, launches are not seen
  *   replay G       launches it
  *   destroy|finalize|abort C          in finalize|destroy C   for ever inside

@@ -169,6 +169,12 @@ static void refusals(void **state)
         "* init w\n repeat 5 * ar w 9\n 1 async w 6\n 0 async w 6\n * wait 500\n 2 async w 6\n * abort w\n"
         "* exit 1",
         "comm_failed", "0-1", "2");
+    story_expect(2,
+                 "* init w\n repeat 5 0 send w 1 9\n repeat 5 1 recv w 0 9\n 0 send w 1 9 failed\n"
+                 "1 recv w 0 9\n" HANG,
+                 "comm_failed", "0", "1");
+    story_expect_words(2, "* init w\n repeat 5 * ar w 9\n 0 {\n 0 ar w 9\n 0 } failed\n 1 ar w 9\n" HANG,
+                       "got InvalidArgument from the GroupEnd of the group with AllReduce");
     /* A teardown that waits for work of its communicator is no verdict. */
     story_expect(4, "* init w\n repeat 9 * ar w 9\n 2 ar w 9\n * in finalize w\n" HANG, "rank_not_joined",
                  "2", "0-1,3");

@@ -158,6 +158,10 @@ static void missing(void **state)
          "comm_failed", "2", "*-2"},
         {"a refused call", 4, "* init w\n repeat 20 * ar w 100\n 1 ar w 100 failed\n *-1 ar w 100\n" HANG,
          "comm_failed", "1", "*-1"},
+        {"a refused call that was survived, and later one stays away", 4,
+         "* init w\n loop 20 ( * ar w 100, * ag w 50 )\n 1 bc w 100 failed\n"
+         "loop 5 ( * ar w 100, * ag w 50 )\n *-3 ar w 100\n" HANG,
+         "stuck_outside_nccl", "3", "0-2"},
         {"all is well", 4, "* init w\n repeat 30 * ar w 100\n * destroy w\n * exit 0", "healthy", "", "*"},
         {"all watchdogs strike, nobody shows who is late", 4,
          "* init w\n repeat 30 * ar w 100\n" HANG "0 dies 6\n 1 dies 6\n 2 dies 6\n 3 dies 6", "inconclusive",

@@ -233,10 +233,14 @@ static void doubt_partners(struct classify *c, struct rec_finding *f, const stru
         if (count < sizeof came / sizeof *came)
             came[count++] = d->procs[proc].p->rank;
     }
+    if (doubt == CLASSIFY_OPEN)
+        diag_suspect_hidden(c->d, f, wait->comm);
     diag_sort_ranks(came, &count);
     diag_printf(why, doubt == CLASSIFY_EVEN ? "; it is a tie: " : "; or ");
     diag_say_ranks(why, came, count);
     diag_printf(why, " may have made a call too many");
+    if (doubt == CLASSIFY_OPEN)
+        diag_printf(why, ": members that are not recorded might tell");
 }
 
 /* "rank 2 (host a, pid 1) <why> while ranks 0-1,3 wait in …" */
@@ -379,7 +383,8 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
     for (size_t i = 0; i < count; i++) {
         if (!concerned(c, wait, &partners[i]) || c->blamed[partners[i].proc])
             continue;
-        diag_blame(d, f, DIAG_CULPRIT, d->procs[partners[i].proc].p->rank);
+        diag_blame(d, f, doubt == CLASSIFY_OPEN ? DIAG_SUSPECT : DIAG_CULPRIT,
+                   d->procs[partners[i].proc].p->rank);
         c->blamed[partners[i].proc] = (uint32_t)d->nfindings;
         blamed++;
     }
@@ -387,7 +392,7 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
     summarize(c, f, wait, &cause, blamed == 1 ? d->procs[first->proc].p : NULL, doubt);
     free(cause.why.data);
     for (size_t i = 0; i < count && f->nevidence < 8; i++) {
-        if (!classify_is_culprit(f, d->procs[partners[i].proc].p->rank))
+        if (c->blamed[partners[i].proc] != (uint32_t)d->nfindings)
             continue;
         evidence_last(d, f, partners[i].proc);
         if (d->procs[partners[i].proc].p->fate != REC_FATE_ALIVE &&

@@ -153,6 +153,23 @@ static int by_history(struct diag *d, const struct diag_wait *wait, struct sides
     return came.left && !gone.left ? 1 : gone.left && came.kept && !came.left ? -1 : 0;
 }
 
+/*
+ * How sure is it, where nothing decides? Messages go on from rank to rank, so that one too many may follow
+ * from what a member did that is not recorded, unless it is what the loop of the one that waits foretold.
+ */
+static enum classify_doubt undecided(struct diag *d, const struct diag_wait *wait, struct sides sides)
+{
+    if (!classify_pair_wait(d, wait))
+        return CLASSIFY_EVEN;
+    if (wait->kind != DIAG_WAIT_P2P || !diag_hidden(d, wait->comm))
+        return CLASSIFY_PAIR;
+    uint32_t op = d->matches[wait->match].first_op;
+    struct diag_question call = diag_asks(&d->ops[op], false);
+    struct diag_habit came;
+    diag_habit(d, sides.came, &call, op, &came);
+    return came.kept && !came.left && !d->procs[sides.came].gap_ns ? CLASSIFY_PAIR : CLASSIFY_OPEN;
+}
+
 /* Decided by what else was found: who is wrong elsewhere is wrong here. */
 static bool attach(struct classify *c, const struct diag_wait *wait, struct sides sides)
 {
@@ -183,8 +200,7 @@ static void decide_tie(struct classify *c, const struct diag_wait *wait, const u
     else if (side < 0 || history < 0)
         classify_partners(c, wait, partners, count, CLASSIFY_DECIDED);
     else
-        classify_partners(c, wait, partners, count,
-                          classify_pair_wait(d, wait) ? CLASSIFY_PAIR : CLASSIFY_EVEN);
+        classify_partners(c, wait, partners, count, undecided(d, wait, sides));
     free(partners);
 }
 

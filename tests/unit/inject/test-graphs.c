@@ -92,6 +92,31 @@ static void all_reduce(cudaStream_t where)
     assert_int_equal(ncclAllReduce(data, data, 8, ncclFloat, ncclSum, comm, where), ncclSuccess);
 }
 
+/* What a test leaves is destroyed behind it. */
+static cudaGraph_t graphs[4];
+static cudaGraphExec_t execs[4];
+
+static void **place_of(void **places, void *what)
+{
+    for (int i = 0; i < 4; i++)
+        if (places[i] == what)
+            return &places[i];
+    fail_msg("more of them than a test needs, or an unknown one");
+    return NULL;
+}
+
+static void destroy_graph(cudaGraph_t graph)
+{
+    *place_of((void **)graphs, graph) = NULL;
+    CHECK_CUDA(cudaGraphDestroy(graph));
+}
+
+static void destroy_exec(cudaGraphExec_t exec)
+{
+    *place_of((void **)execs, exec) = NULL;
+    CHECK_CUDA(cudaGraphExecDestroy(exec));
+}
+
 static cudaGraph_t capture(int calls_in_it)
 {
     cudaGraph_t graph;
@@ -100,6 +125,7 @@ static cudaGraph_t capture(int calls_in_it)
     for (int i = 0; i < calls_in_it; i++)
         all_reduce(stream);
     CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    *place_of((void **)graphs, NULL) = graph;
     return graph;
 }
 
@@ -107,6 +133,7 @@ static cudaGraphExec_t instantiate(cudaGraph_t graph)
 {
     cudaGraphExec_t exec;
     CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    *place_of((void **)execs, NULL) = exec;
     return exec;
 }
 
@@ -127,11 +154,11 @@ static void launches_are_counted(void **state)
         assert_int_equal(call(2 + i)->count, 2);
         assert_int_not_equal(call(2 + i)->launch, 0); /* it has marks */
     }
-    CHECK_CUDA(cudaGraphDestroy(graph));
+    destroy_graph(graph);
     CHECK_CUDA(cudaGraphLaunch(exec, stream)); /* what was instantiated lives on */
     check_launch(5, number, 3);
-    CHECK_CUDA(cudaGraphExecDestroy(exec));
-    CHECK_CUDA(cudaGraphExecDestroy(twin));
+    destroy_exec(exec);
+    destroy_exec(twin);
 }
 
 /* A graph without NCCL calls is nobody's business, even where it gets a former one's handles. */
@@ -142,11 +169,11 @@ static void others_are_left_alone(void **state)
         cudaGraph_t graph = capture(0);
         cudaGraphExec_t exec = instantiate(graph);
         CHECK_CUDA(cudaGraphLaunch(exec, stream));
-        CHECK_CUDA(cudaGraphDestroy(graph));
-        CHECK_CUDA(cudaGraphExecDestroy(exec));
+        destroy_graph(graph);
+        destroy_exec(exec);
         assert_int_equal(calls(), i);
         graph = capture(1);
-        CHECK_CUDA(cudaGraphDestroy(graph));
+        destroy_graph(graph);
     }
 }
 
@@ -256,7 +283,14 @@ static int begin(void **state)
 static int end(void **state)
 {
     (void)state;
-    return cudaStreamSynchronize(stream) == cudaSuccess ? 0 : -1;
+    bool idle = cudaStreamSynchronize(stream) == cudaSuccess;
+    for (int i = 0; i < 4; i++) {
+        if (graphs[i])
+            destroy_graph(graphs[i]);
+        if (execs[i])
+            destroy_exec(execs[i]);
+    }
+    return idle ? 0 : -1;
 }
 
 static int make_comm(void **state)

@@ -243,6 +243,17 @@ static void doubt_partners(struct classify *c, struct rec_finding *f, const stru
         diag_printf(why, ": members that are not recorded might tell");
 }
 
+/* Some of those who did not come to a shrink are those it excludes. */
+static void doubt_excluded(const struct diag *d, struct rec_finding *f, const struct diag_wait *wait,
+                           struct diag_text *why)
+{
+    uint64_t others = diag_excluded(d, &d->matches[wait->match]).others;
+    f->confidence = REC_CONF_POSSIBLE;
+    diag_printf(why,
+                "; %" PRIu64 " of those who did not come %s excluded by it; the records do not tell which",
+                others, others == 1 ? "is" : "are");
+}
+
 /* "rank 2 (host a, pid 1) <why> while ranks 0-1,3 wait in …" */
 static void summarize(struct classify *c, struct rec_finding *f, const struct diag_wait *wait,
                       struct cause *cause, const struct rec_process *only, enum classify_doubt doubt)
@@ -250,11 +261,16 @@ static void summarize(struct classify *c, struct rec_finding *f, const struct di
     struct diag_text t = {0};
     if (only)
         diag_say_proc(&t, only);
+    else if (doubt == CLASSIFY_SOME)
+        diag_say_ranks(&t, f->suspects, f->nsuspects);
     else
         diag_say_ranks(&t, f->culprits, f->nculprits);
     diag_printf(&t, " %s while ", cause->why.data ? cause->why.data : "");
     classify_say_wait(c, &t, wait);
-    doubt_partners(c, f, wait, doubt, &t);
+    if (doubt == CLASSIFY_SOME)
+        doubt_excluded(c->d, f, wait, &t);
+    else
+        doubt_partners(c, f, wait, doubt, &t);
     t.oom = t.oom || cause->why.oom;
     diag_summary(c->d, f, &t);
 }
@@ -383,12 +399,13 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
     for (size_t i = 0; i < count; i++) {
         if (!concerned(c, wait, &partners[i]) || c->blamed[partners[i].proc])
             continue;
-        diag_blame(d, f, doubt == CLASSIFY_OPEN ? DIAG_SUSPECT : DIAG_CULPRIT,
+        diag_blame(d, f, doubt >= CLASSIFY_OPEN ? DIAG_SUSPECT : DIAG_CULPRIT,
                    d->procs[partners[i].proc].p->rank);
         c->blamed[partners[i].proc] = (uint32_t)d->nfindings;
         blamed++;
     }
     diag_sort_ranks(f->culprits, &f->nculprits);
+    diag_sort_ranks(f->suspects, &f->nsuspects);
     summarize(c, f, wait, &cause, blamed == 1 ? d->procs[first->proc].p : NULL, doubt);
     free(cause.why.data);
     for (size_t i = 0; i < count && f->nevidence < 8; i++) {

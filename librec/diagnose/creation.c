@@ -119,6 +119,31 @@ void diag_suspect_hidden(struct diag *d, struct rec_finding *f, const struct rec
     diag_sort_ranks(f->suspects, &f->nsuspects);
 }
 
+/* ---- members that a shrink leaves behind ---- */
+
+bool diag_has_left(const struct diag *d, const struct rec_member *member)
+{
+    const struct diag_proc *proc = &d->procs[diag_index(d, member->process)];
+    return proc->early_dead || member->teardown.kind != REC_NONE ||
+           (proc->p->fate == REC_FATE_EXITED && !proc->waits && !proc->followed);
+}
+
+struct diag_excluded diag_excluded(const struct diag *d, const struct diag_match *m)
+{
+    const struct rec_op *op = m->first_op == DIAG_NONE ? NULL : &d->ops[m->first_op].op;
+    struct diag_excluded excluded = {0, false};
+    if (!op || op->kind != REC_COMM_SHRINK)
+        return excluded;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < m->comm->nmembers; i++)
+        left += d->members[d->member_base[m->comm->index] + i].next_seq <= m->seq &&
+                !d->procs[diag_index(d, m->comm->members[i]->process)].cut &&
+                diag_has_left(d, m->comm->members[i]);
+    excluded.left = left && left <= op->count && left < m->absent + m->unseen + m->unknown;
+    excluded.others = op->count - (excluded.left ? left : 0);
+    return excluded;
+}
+
 /* ---- two that say they are the same member ---- */
 
 static bool joins_for_long(const struct diag *d, const struct rec_member *m)

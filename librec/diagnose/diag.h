@@ -478,6 +478,15 @@ uint32_t diag_hidden(const struct diag *d, const struct rec_communicator *comm);
 /* Names them as suspects, as far as their ranks can be known. */
 void diag_suspect_hidden(struct diag *d, struct rec_finding *f, const struct rec_communicator *comm);
 
+/* Whom a shrink does not need: its record tells how many, not which. */
+struct diag_excluded {
+    uint64_t others; /* how many of the absent that live on; 0 also where it is no shrink */
+    bool left;       /* and all of those for whom diag_has_left is true */
+};
+struct diag_excluded diag_excluded(const struct diag *d, const struct diag_match *m);
+/* Has it died, exited, or torn this communicator down, for no wait of its own? */
+bool diag_has_left(const struct diag *d, const struct rec_member *member);
+
 /* Findings for communicators that two processes try to join as the same member. */
 void diag_twins(struct diag *d);
 

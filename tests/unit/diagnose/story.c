@@ -132,14 +132,16 @@ static void do_split(const struct line *line)
         set_members(stage, child, line->ranks, line->nranks);
         stage->comms[child].parent = (uint32_t)parent + 1;
     }
-    unsigned kind = strcmp(verb, "shrink") == 0 ? REC_COMM_SHRINK : REC_COMM_SPLIT;
+    bool inside = strncmp(verb, "in", 2) == 0;
+    unsigned kind = strcmp(verb + (inside ? 2 : 0), "shrink") == 0 ? REC_COMM_SHRINK : REC_COMM_SPLIT;
     for (int i = 0; i < line->nranks; i++) {
         struct teller *t = &stage->ranks[line->ranks[i]];
         struct call call = stage_new_call(parent, kind);
         call.op.peer = child_made ? 0 : -1;
         if (kind == REC_COMM_SHRINK)
-            call.op.count = (uint64_t)(stage->comms[parent].nmembers - line->nranks);
-        call.open = strcmp(verb, "insplit") == 0;
+            call.op.count = inside ? strtoul(line->words[3], NULL, 10)
+                                   : (uint64_t)(stage->comms[parent].nmembers - line->nranks);
+        call.open = inside;
         stage_issue(stage, line->ranks[i], &call);
         if (!child_made)
             continue;
@@ -291,7 +293,7 @@ static void do_line(const struct line *line)
     if (strcmp(verb, "init") == 0) {
         do_init(line);
     } else if (strcmp(verb, "split") == 0 || strcmp(verb, "nocolor") == 0 || strcmp(verb, "insplit") == 0 ||
-               strcmp(verb, "shrink") == 0) {
+               strcmp(verb, "shrink") == 0 || strcmp(verb, "inshrink") == 0) {
         do_split(line);
     } else if (verb[0] == '{' || verb[0] == '}') {
         do_group(line);

@@ -163,6 +163,18 @@ static void open_ties(void **state)
     story_expect_doubt(3, "* init w\n 1 ar w 64\n 2 ag w 64\n 0 wait 1\n" HANG, "likely", "1-2", "");
 }
 
+/* A shrink needs not all. */
+static void shrinks(void **state)
+{
+    (void)state;
+    static const char one_of[] = "* init w\n repeat 5 * ar w 9\n 0-1 inshrink w 1\n" HANG;
+    story_expect_doubt(4, one_of, "possible", "", "2-3");
+    story_expect_words(4, one_of, "1 of those who did not come is excluded by it");
+    static const char ended[] = "* init w\n repeat 5 * ar w 9 done\n 3 exit 0\n 0-1 inshrink w 1\n" HANG;
+    story_expect(4, ended, "stuck_outside_nccl", "2", "0-1,3");
+    story_expect_doubt(4, "* init w\n repeat 5 * ar w 9\n 0-1 inshrink w 0\n" HANG, "likely", "2-3", "");
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -201,6 +213,7 @@ int main(void)
         cmocka_unit_test(past),
         cmocka_unit_test(majorities),
         cmocka_unit_test(open_ties),
+        cmocka_unit_test(shrinks),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

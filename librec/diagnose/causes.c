@@ -308,6 +308,45 @@ void classify_few(struct classify *c, const struct diag_wait *wait, uint32_t gon
     classify_victims(c, f);
 }
 
+void classify_alone(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
+                    size_t count)
+{
+    struct diag *d = c->d;
+    const struct diag_op *op = &d->ops[d->matches[wait->match].first_op];
+    struct rec_finding *f =
+        diag_finding(d, REC_VERDICT_RANK_NOT_JOINED, REC_CONF_POSSIBLE, DIAG_TIER_ROOT, wait->since);
+    if (!f)
+        return;
+    classify_place(c, f, wait);
+    diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
+    c->blamed[op->proc] = (uint32_t)d->nfindings;
+    for (size_t i = 0; i < count; i++)
+        if (partners[i].reason == DIAG_ABSENT)
+            diag_blame(d, f, DIAG_SUSPECT, d->procs[partners[i].proc].p->rank);
+    diag_sort_ranks(f->suspects, &f->nsuspects);
+    struct diag_text t = {0};
+    diag_printf(&t, "only ");
+    diag_say_proc(&t, d->procs[op->proc].p);
+    diag_printf(&t, " entered ");
+    diag_say_op(&t, &op->op);
+    diag_say_place(&t, d->procs[op->proc].p, &op->op);
+    diag_printf(&t, ", ");
+    diag_say_number(&t, &f->op, f->seq);
+    diag_say_comm(&t, f->comm);
+    diag_printf(&t, ", at ");
+    diag_say_time(&t, wait->since);
+    diag_printf(&t, ", and nobody had called %s there before; or ", rec_kind_name(op->op.kind));
+    diag_say_ranks(&t, f->suspects, f->nsuspects);
+    diag_printf(&t, ", outside NCCL, should have come");
+    diag_summary(d, f, &t);
+    diag_evidence_op(d, f, op, "called");
+    for (size_t i = 0; i < count && f->nevidence < 4; i++)
+        evidence_last(d, f, partners[i].proc);
+    uint32_t node = classify_node(d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
+}
+
 void classify_one_too_many(struct classify *c, const struct diag_wait *wait, uint32_t came, uint32_t gone,
                            const struct diag_departure *departure)
 {

@@ -39,8 +39,11 @@ bool classify_went_on(const struct diag *d, const struct diag_partner *partner, 
 /* Does one wait for one other, and nobody else is known to be concerned? */
 bool classify_pair_wait(const struct diag *d, const struct diag_wait *wait);
 
-enum classify_side { CLASSIFY_ABSENT, CLASSIFY_FEW, CLASSIFY_TIE };
-/* Who is wrong; gone tells how many left. CLASSIFY_FEW: those who came. */
+enum classify_side { CLASSIFY_ABSENT, CLASSIFY_FEW, CLASSIFY_TIE, CLASSIFY_ALONE };
+/*
+ * Who is wrong; gone tells how many left. CLASSIFY_FEW: those who came. CLASSIFY_ALONE: perhaps the one that
+ * came, with a call that nobody had made before.
+ */
 enum classify_side classify_vote(const struct classify *c, const struct diag_wait *wait,
                                  const struct diag_partner *partners, size_t count, uint32_t *gone);
 /* Judges the waits in c->ties by what the others have brought to light, by the past, or as ties. */
@@ -61,6 +64,9 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
                        size_t count, enum classify_doubt doubt);
 /* Blames those who came, because more have left without it. */
 void classify_few(struct classify *c, const struct diag_wait *wait, uint32_t gone);
+/* Blames the one that came, and suspects those who stand outside. */
+void classify_alone(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
+                    size_t count);
 /* Blames the one that came, because it left its loop to do so and the one that left did not. */
 void classify_one_too_many(struct classify *c, const struct diag_wait *wait, uint32_t came, uint32_t gone,
                            const struct diag_departure *departure);

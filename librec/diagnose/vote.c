@@ -7,6 +7,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+/* After so many calls on a communicator its members know which kinds of calls to expect. */
+#define UNHEARD_MIN 8
+
 static bool tears_down(unsigned kind)
 {
     return kind == REC_COMM_DESTROY || kind == REC_COMM_FINALIZE;
@@ -72,6 +75,22 @@ static bool failed_itself(const struct diag *d, const struct diag_wait *wait,
     return wait->never == DIAG_NEVER_EXITED && proc->p->fate == REC_FATE_EXITED && !proc->ended_well;
 }
 
+/* Is a call of this kind on this communicator new to its members, after many others? */
+static bool unheard(const struct diag *d, const struct diag_match *m)
+{
+    const struct diag_op *op = &d->ops[m->first_op];
+    uint32_t others = 0;
+    for (uint32_t i = 0; i < d->nops; i++) {
+        const struct diag_op *before = &d->ops[i];
+        if (before == op || before->match == DIAG_NONE || !before->member || before->member->comm != m->comm)
+            continue;
+        if (rec_kind_canonical(before->op.kind) == rec_kind_canonical(op->op.kind))
+            return false;
+        others += before->proc == op->proc;
+    }
+    return others >= UNHEARD_MIN;
+}
+
 enum classify_side classify_vote(const struct classify *c, const struct diag_wait *wait,
                                  const struct diag_partner *partners, size_t count, uint32_t *gone)
 {
@@ -92,6 +111,10 @@ enum classify_side classify_vote(const struct classify *c, const struct diag_wai
         else if (!waits)
             idle++;
     }
+    /* One call too many, while the others wait for this rank outside NCCL, looks like that. */
+    if (wait->kind == DIAG_WAIT_COLL && wait->never == DIAG_NEVER_NO && entered == 1 && m->posted == 1 &&
+        idle > entered + m->unseen + m->unknown && unheard(d, m))
+        return CLASSIFY_ALONE;
     /*
      * Who sits outside NCCL and waits for nobody is wrong whoever is right about this op. At one that others
      * have left for good nobody has been looked at so closely.

@@ -163,6 +163,21 @@ static void open_ties(void **state)
     story_expect_doubt(3, "* init w\n 1 ar w 64\n 2 ag w 64\n 0 wait 1\n" HANG, "likely", "1-2", "");
 }
 
+/* One call by one rank alone, of a kind that nobody had made, while the others stand outside. */
+static void alone(void **state)
+{
+    (void)state;
+    static const char new_kind[] = "* init w\n repeat 10 * ar w 64\n 0 ag w 128\n" HANG;
+    story_expect_doubt(4, new_kind, "possible", "0", "1-3");
+    story_expect_words(4, new_kind, "nobody had called AllGather there before; or ranks 1-3");
+    /* Several agree on what comes next; so they do when it is the usual; and between two it tells nothing. */
+    story_expect(8, "* init w\n repeat 10 * ar w 64\n 0-1 ag w 128\n" HANG, "stuck_outside_nccl", "2-7",
+                 "0-1");
+    story_expect(4, "* init w\n loop 5 ( * ar w 64, * ag w 128 )\n 0 ar w 64\n" HANG, "stuck_outside_nccl",
+                 "1-3", "0");
+    story_expect(2, "* init w\n repeat 10 * ar w 64\n 0 ag w 128\n" HANG, "stuck_outside_nccl", "1", "0");
+}
+
 /* A shrink needs not all. */
 static void shrinks(void **state)
 {
@@ -173,6 +188,21 @@ static void shrinks(void **state)
     static const char ended[] = "* init w\n repeat 5 * ar w 9 done\n 3 exit 0\n 0-1 inshrink w 1\n" HANG;
     story_expect(4, ended, "stuck_outside_nccl", "2", "0-1,3");
     story_expect_doubt(4, "* init w\n repeat 5 * ar w 9\n 0-1 inshrink w 0\n" HANG, "likely", "2-3", "");
+}
+
+#define PAST                                                                                                 \
+    "* init w\n 0-1 init a\n 2-3 init b\n 1-2 init p\n"                                                      \
+    "loop 9 ( 0-1 ar a 5, 2-3 ar b 5, 1 send p 1 7, 2 recv p 0 7 )\n"
+
+/* Where the GPUs tell nothing, the last collective of those who are silent may not have ended. */
+static void silence_behind_a_collective(void **state)
+{
+    (void)state;
+    static const char both[] = PAST "2-3 ar b 5\n 0-1 ar a 5\n 0-1 ar a 5\n 1 recv p 1 7\n" HANG;
+    story_expect(4, both, "inconclusive", "", "*");
+    story_expect_words(4, both, "who is awaited may be rank 2");
+    static const char one[] = PAST "2-3 ar b 5\n 3 ar b 5\n 1 recv p 1 7\n" HANG;
+    story_expect(4, one, "stuck_outside_nccl", "2", "0-1,3");
 }
 
 static void refusals(void **state)
@@ -213,7 +243,9 @@ int main(void)
         cmocka_unit_test(past),
         cmocka_unit_test(majorities),
         cmocka_unit_test(open_ties),
+        cmocka_unit_test(alone),
         cmocka_unit_test(shrinks),
+        cmocka_unit_test(silence_behind_a_collective),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

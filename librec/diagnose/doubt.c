@@ -1,7 +1,8 @@
 /*
  * What missing records leave open. An execution that takes for granted what it cannot see may let
  * a process appear idle that in truth is blocked: behind an op whose record was lost, in a
- * collective with a rank that left no trace, or with one that died before it had come together.
+ * collective with a rank that left no trace, or with one that died before it had come together, or
+ * where the GPUs tell nothing and nobody called anything any more after a collective: it may not end.
  * So everything is executed once without such ops, and who would be blocked then is not blamed for
  * its silence.
  */
@@ -46,13 +47,38 @@ static bool lost_a_member(const struct diag *d, const struct diag_match *m)
     return false;
 }
 
+/* Launched, and neither the GPU nor a later call of its process says that it ended. */
+static bool may_run_on(const struct diag *d, const struct diag_op *op)
+{
+    const struct diag_proc *proc = &d->procs[op->proc];
+    const struct diag_op *end = &d->ops[proc->first + proc->count];
+    if (op->op.launch || diag_captured(op) || op->op.state != REC_STATE_ENQUEUED ||
+        op->member->teardown.kind != REC_NONE || proc->p->fate == REC_FATE_EXITED)
+        return false;
+    for (const struct diag_op *later = op + 1; later < end; later++)
+        if (later->op.kind != REC_GROUP_END && later->unit != op->unit)
+            return false;
+    return true;
+}
+
+/* A collective after which all its members fell silent together. */
+static bool silent_behind(const struct diag *d, const struct diag_match *m)
+{
+    if (m->posted < 2 || m->posted != m->comm->nmembers || m->src >= 0 || m->onesided)
+        return false;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
+        if (!(rec_kind_flags(d->ops[i].op.kind) & REC_KF_STREAM) || !may_run_on(d, &d->ops[i]))
+            return false;
+    return true;
+}
+
 /* Marks all matching points that are uncertain; false when none is. */
 static bool find_uncertain(struct diag *d)
 {
     bool any = false;
     for (size_t i = 0; i < d->nmatches; i++) {
         struct diag_match *m = &d->matches[i];
-        m->doubtful = m->unseen || m->unknown || lost_a_member(d, m);
+        m->doubtful = m->unseen || m->unknown || lost_a_member(d, m) || silent_behind(d, m);
         any = any || m->doubtful;
     }
     for (size_t p = 0; p < d->nprocs; p++) {

@@ -184,7 +184,8 @@ static void say_rest(struct diag_text *t, const struct diag *d, const struct res
         diag_printf(t, nmissing ? ", whose trace is missing or cut off: nothing recorded shows it"
                        : rest->silent
                            ? ", without a sign of life at the end: nothing recorded shows it"
-                           : ", but records that are missing may hide what these wait for themselves");
+                           : ", but what was not recorded, calls or the progress of GPUs, may hide what "
+                             "these wait for themselves");
     } else {
         diag_printf(t, ", but all recorded calls match: nothing shows who is late");
     }

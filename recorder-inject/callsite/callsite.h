@@ -13,7 +13,9 @@
  * one be made at its address.
  *   CPython 3.12 and later: (number of the interpreter, address of the instruction, co_version).
  *     co_version is a number which an interpreter gives to one code object only; when its 32 bits are
- *     used up it stays 0, and such stacks always take the slow path.
+ *     used up it stays 0, and such stacks always take the slow path. Free-threaded builds have copies of
+ *     the instructions for each thread, which are freed at some time after its end: there the number of
+ *     the thread state belongs to it as well.
  *   CPython 3.8 to 3.11: no address and no number, but contents, which are compared byte by byte with a
  *     copy of them (contents.h): offset of the instruction, first line, name, file name, and the line
  *     table as far as the line depends on it. Where more than 64 KiB would have to be compared the
@@ -28,7 +30,7 @@
  * answers are compared as well. Any disagreement turns Python stacks off for good, with a
  * reason; return addresses go on being recorded.
  *
- * Known limits. Free-threaded builds and versions outside 3.8 … 3.15 are off. While Py_FinalizeEx
+ * Known limits. Versions outside 3.8 … 3.15 are off, and the free-threaded 3.13. While Py_FinalizeEx
  * runs, captures do not look at Python; 3.8 frees the frames of daemon threads then, so
  * there a daemon thread preempted inside the walk during all of that could read freed
  * memory. Before 3.12 a thread inside a sub-interpreter is seen where it entered it.
@@ -65,7 +67,7 @@ struct callsite_config {
 
 /* Of the interpreter, as found. */
 struct callsite_symbols {
-    void *found[16];
+    void *found[20];
 };
 
 /*

@@ -100,6 +100,9 @@ INLINE const char *innermost_frame(const struct py_api *api, const struct py_lay
         if (state == NULL)
             return NULL;
         *interpreter = (uint64_t)api->interpreter_id((void *)(uintptr_t)state);
+        /* Each thread has copies of the instructions of its own, from the first use to its end. */
+        if (layout->header != 0)
+            *interpreter += api->thread_state_id((void *)(uintptr_t)thread_state) * KEY_SALT;
     }
     const char *frame = pointer_of_state(api, thread_state, layout->ts_frame);
     if (frame == NULL || layout->cframe_frame == PY_NOT_THERE)
@@ -196,6 +199,8 @@ KEY_FUNCTION(3_12)
 KEY_FUNCTION(3_13)
 KEY_FUNCTION(3_14)
 KEY_FUNCTION(3_15)
+KEY_FUNCTION(3_14t)
+KEY_FUNCTION(3_15t)
 
 static uint64_t key_any(const struct py_api *api, const struct py_layout *layout, const char *thread_state,
                         unsigned max)
@@ -236,8 +241,9 @@ key_function *key_choose(const struct py_layout *layout)
         const struct py_layout *layout;
         key_function *function;
     } known[] = {
-        {&py_3_8, key_3_8},   {&py_3_10, key_3_10}, {&py_3_11, key_3_11}, {&py_3_12, key_3_12},
-        {&py_3_13, key_3_13}, {&py_3_14, key_3_14}, {&py_3_15, key_3_15},
+        {&py_3_8, key_3_8},   {&py_3_10, key_3_10},   {&py_3_11, key_3_11},
+        {&py_3_12, key_3_12}, {&py_3_13, key_3_13},   {&py_3_14, key_3_14},
+        {&py_3_15, key_3_15}, {&py_3_14t, key_3_14t}, {&py_3_15t, key_3_15t},
     };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (memcmp(layout, known[i].layout, sizeof(*layout)) == 0)

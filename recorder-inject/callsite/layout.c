@@ -9,12 +9,12 @@
 #include "callsite.h"
 #include "layouts.h"
 
-static const struct {
+static const struct release {
     uint8_t minor;
-    const struct py_layout *layout;
+    const struct py_layout *layout, *free_threaded;
 } releases[] = {
-    {8, &py_3_8},   {9, &py_3_8},   {10, &py_3_10}, {11, &py_3_11},
-    {12, &py_3_12}, {13, &py_3_13}, {14, &py_3_14}, {15, &py_3_15},
+    {8, &py_3_8, NULL},   {9, &py_3_8, NULL},   {10, &py_3_10, NULL},      {11, &py_3_11, NULL},
+    {12, &py_3_12, NULL}, {13, &py_3_13, NULL}, {14, &py_3_14, &py_3_14t}, {15, &py_3_15, &py_3_15t},
 };
 
 /* _Py_DebugOffsets at the start of _PyRuntime: 64-bit words; each version had more of them. */
@@ -34,8 +34,9 @@ static const struct debug_words {
 #define MAX_DEBUG_WORDS 93
 /* Order of the words within each part. */
 enum { THREAD_INTERP = 3, THREAD_FRAME };
-enum { FRAME_PREVIOUS = 1, FRAME_EXECUTABLE, FRAME_INSTR, FRAME_OWNER = 5 };
-enum { CODE_SIZE, CODE_FILENAME, CODE_NAME, CODE_LINETABLE = 4, CODE_FIRSTLINENO, CODE_ADAPTIVE = 9 };
+enum { FRAME_PREVIOUS = 1, FRAME_EXECUTABLE, FRAME_INSTR, FRAME_OWNER = 5, FRAME_COPY = 7 };
+enum { CODE_SIZE, CODE_FILENAME, CODE_NAME, CODE_LINETABLE = 4, CODE_FIRSTLINENO };
+enum { CODE_ADAPTIVE = 9, CODE_COPIES };
 enum { OBJECT_TYPE = 1 };
 enum { STR_STATE = 1, STR_LENGTH, STR_ASCII_SIZE };
 
@@ -71,6 +72,7 @@ static const struct {
     {"PyInterpreterState_Head", NULL, offsetof(struct py_api, interpreter_head)},
     {"PyInterpreterState_Next", NULL, offsetof(struct py_api, interpreter_next)},
     {"PyInterpreterState_GetID", NULL, offsetof(struct py_api, interpreter_id)},
+    {"PyThreadState_GetID", NULL, offsetof(struct py_api, thread_state_id)},
     {"PyCode_Addr2Line", NULL, offsetof(struct py_api, addr_to_line)},
     {"PyEval_GetFrame", NULL, offsetof(struct py_api, current_frame)},
     {"PyFrame_GetLineNumber", NULL, offsetof(struct py_api, frame_line)},
@@ -111,20 +113,24 @@ bool py_take(struct py_api *api, const struct callsite_symbols *symbols)
  * does not tell code_version, code_firsttraceable and compact_data: right when code and str objects have the
  * size they were measured for.
  */
-static const char *take_debug_offsets(const struct py_api *api, long minor, struct py_layout *layout)
+static const char *take_debug_offsets(const struct py_api *api, const struct release *release,
+                                      struct py_layout *layout)
 {
     const struct debug_words *at = NULL;
     for (size_t i = 0; i < sizeof(debug_words) / sizeof(debug_words[0]); i++)
-        if (debug_words[i].minor == minor)
+        if (debug_words[i].minor == release->minor)
             at = &debug_words[i];
     uint64_t words[MAX_DEBUG_WORDS];
     if (at == NULL || api->runtime == NULL ||
         !py_peek((uintptr_t)api->runtime, words, at->words * sizeof(words[0])))
         return "no debug offsets";
-    if (memcmp(&words[0], DEBUG_COOKIE, 8) != 0 || words[DEBUG_VERSION] >> 16 != (0x300u | (unsigned)minor))
+    if (memcmp(&words[0], DEBUG_COOKIE, 8) != 0 || words[DEBUG_VERSION] >> 16 != (0x300u | release->minor))
         return "debug offsets of another version";
-    if (words[DEBUG_FREE_THREADED] != 0)
-        return "free-threaded build";
+    if (words[DEBUG_FREE_THREADED] != 0) {
+        if (release->free_threaded == NULL || api->thread_state_id == NULL)
+            return "free-threaded build";
+        *layout = *release->free_threaded;
+    }
     const uint64_t *thread = &words[at->thread], *frame = &words[at->frame], *code = &words[at->code];
     const uint64_t *str = &words[at->str];
     const struct {
@@ -144,14 +150,20 @@ static const char *take_debug_offsets(const struct py_api *api, long minor, stru
         {&layout->code_linetable, code[CODE_LINETABLE], layout->code_size},
         {&layout->code_bytecode, code[CODE_ADAPTIVE], layout->code_size},
         {&layout->ascii_data, str[STR_ASCII_SIZE], 64},
+        /* The rest of a free-threaded build. */
+        {&layout->frame_copy, frame[FRAME_COPY], PY_FRAME_BYTES},
+        {&layout->code_copies, code[CODE_COPIES], layout->code_size},
     };
-    for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+    const size_t count = sizeof(offsets) / sizeof(offsets[0]) - (layout->header != 0 ? 0 : 2);
+    for (size_t i = 0; i < count; i++) {
         if (offsets[i].offset > offsets[i].end - sizeof(uint64_t))
             return "debug offsets out of range";
         *offsets[i].to = (uint16_t)offsets[i].offset;
     }
-    if (code[CODE_SIZE] != layout->code_size || words[at->object + OBJECT_TYPE] != PY_TYPE ||
-        str[STR_STATE] != PY_STR_STATE || str[STR_LENGTH] != PY_LENGTH)
+    if (code[CODE_SIZE] != layout->code_size ||
+        words[at->object + OBJECT_TYPE] != (uint64_t)layout->header + PY_TYPE ||
+        str[STR_STATE] != (uint64_t)layout->header + PY_STR_STATE ||
+        str[STR_LENGTH] != (uint64_t)layout->header + PY_LENGTH)
         return "code or str objects of unknown layout";
     return NULL;
 }
@@ -165,17 +177,17 @@ bool py_choose_layout(const struct py_api *api, struct py_layout *layout, char v
     char *end;
     long major = strtol(version, &end, 10);
     long minor = *end == '.' ? strtol(end + 1, NULL, 10) : -1;
-    const struct py_layout *known = NULL;
+    const struct release *known = NULL;
     for (size_t i = 0; i < sizeof(releases) / sizeof(releases[0]); i++)
         if (major == 3 && releases[i].minor == minor)
-            known = releases[i].layout;
+            known = &releases[i];
     const char *why = NULL;
     if (known == NULL || sizeof(void *) != 8) {
         why = "version not known";
     } else {
-        *layout = *known;
+        *layout = *known->layout;
         if (minor >= 13)
-            why = take_debug_offsets(api, minor, layout);
+            why = take_debug_offsets(api, known, layout);
     }
     if (why != NULL)
         snprintf(reason, reason_bytes, "Python %s: %s", version, why);

@@ -22,23 +22,25 @@ enum py_lines {
 struct py_layout {
     uint8_t lines;
     uint8_t by_version; /* frames are identified by co_version, else by contents */
-    uint8_t unused;     /* 0: layouts are compared as bytes */
+    uint8_t header;     /* by which the head of an object is longer: not 0 in a free-threaded build */
     uint8_t instr_unit; /* bytes per unit of f_lasti; 0: the frame holds a pointer */
     uint16_t ts_interp, ts_thread;
     uint16_t ts_frame;     /* the innermost frame, or the cframe */
     uint16_t cframe_frame; /* 3.11, 3.12: the frame in the cframe */
     uint16_t frame_code, frame_previous, frame_instr;
     uint16_t frame_owner; /* 3.11 and later */
+    uint16_t frame_copy;  /* free-threaded: which copy of the instructions, an index into the code's array */
     uint16_t code_size, code_firstlineno, code_filename, code_name, code_linetable;
     uint16_t
         code_bytecode; /* before 3.11: of the pointer to the bytes object; since: of the first instruction */
     uint16_t code_version;
+    uint16_t code_copies;              /* free-threaded: of the pointer to the array of copies */
     uint16_t code_firsttraceable;      /* units of instructions before which a frame has not begun */
     uint16_t ascii_data, compact_data; /* start of the text in a str that is / is not ASCII */
 };
-_Static_assert(sizeof(struct py_layout) == 4 + 18 * 2, "no padding");
+_Static_assert(sizeof(struct py_layout) == 4 + 20 * 2, "no padding");
 
-/* PyObject, PyVarObject, PyASCIIObject and PyBytesObject of 3.8 … 3.15, 64-bit. */
+/* PyObject, PyVarObject, PyASCIIObject and PyBytesObject of 3.8 … 3.15, 64-bit, without layout.header. */
 #define PY_TYPE         8
 #define PY_LENGTH       16
 #define PY_HASH         24 /* of str and of bytes; -1 = not computed */
@@ -66,6 +68,7 @@ struct py_api {
     void *(*interpreter_head)(void);
     void *(*interpreter_next)(void *interpreter);
     int64_t (*interpreter_id)(void *interpreter); /* PyInterpreterState_GetID: only reads */
+    uint64_t (*thread_state_id)(void *state);     /* PyThreadState_GetID: only reads; 3.9 and later */
     uintptr_t code_type, str_type, bytes_type;
     const void *runtime; /* _PyRuntime */
     /* For the comparison with the lock held; any may be missing. */

@@ -68,7 +68,8 @@ static bool copy_text(struct copier *copier, const unsigned char head[PY_OBJECT_
 {
     struct stack *stack = copier->stack;
     uint64_t length = word_at(head, PY_LENGTH);
-    uint32_t state = (uint32_t)int_at(head, PY_STR_STATE);
+    /* Free-threaded builds give the first member of the state a byte instead of two bits. */
+    uint32_t state = (uint32_t)int_at(head, PY_STR_STATE) >> (copier->layout->header != 0 ? 6 : 0);
     unsigned kind = state >> 2 & 7;
     bool compact = (state & 0x20) != 0, ascii = (state & 0x40) != 0;
     text->length = 0;
@@ -112,7 +113,7 @@ static bool find_line(struct copier *copier, const unsigned char head[PY_OBJECT_
     uint64_t length = word_at(head, PY_LENGTH);
     if (word_at(head, PY_TYPE) != copier->api->bytes_type || length > MAX_LINE_TABLE)
         return wrong(copier, "a line table that is no bytes object");
-    struct line_table table = {.address = object + PY_BYTES_DATA, .left = length};
+    struct line_table table = {.address = object + copier->layout->header + PY_BYTES_DATA, .left = length};
     frame->line = line_of(copier->layout->lines, &table, frame->offset, frame->firstlineno);
     if (table.unreadable)
         return wrong(copier, "a line table that cannot be read");
@@ -125,7 +126,7 @@ static int64_t bytecode_length(struct copier *copier, const unsigned char *code)
 {
     const struct py_layout *layout = copier->layout;
     if (layout->instr_unit == 0)
-        return (int64_t)(2 * word_at(code, PY_LENGTH)); /* ob_size counts code units */
+        return (int64_t)(2 * word_at(code, layout->header + PY_LENGTH)); /* ob_size counts code units */
     unsigned char head[PY_OBJECT_BYTES];
     if (!py_peek(word_at(code, layout->code_bytecode), head, sizeof(head)) ||
         word_at(head, PY_TYPE) != copier->api->bytes_type)
@@ -142,15 +143,38 @@ static const struct stack_frame *same_code(const struct stack *stack, const stru
     return NULL;
 }
 
-/* Fills frame from the code object at frame->code; instr and owner as found in the interpreter's frame. */
-static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t instr, unsigned owner)
+/*
+ * Where the instructions of this frame begin, 0 = unknown. Free-threaded builds have a copy for each thread;
+ * other threads may replace the array of them by a longer one and free it meanwhile, but never by the same.
+ */
+static uint64_t instructions(const struct py_layout *layout, uintptr_t code, const unsigned char *frame)
+{
+    if (layout->header == 0)
+        return code + layout->code_bytecode;
+    uint64_t index = (uint32_t)int_at(frame, layout->frame_copy), at, again, copy;
+    for (unsigned attempt = 0; attempt < 8 && py_peek(code + layout->code_copies, &at, sizeof(at));
+         attempt++) {
+        uint64_t size; /* and behind it the addresses of the copies */
+        bool good = py_peek(at, &size, sizeof(size)) && index < size &&
+                    py_peek(at + sizeof(size) + index * sizeof(copy), &copy, sizeof(copy));
+        if (py_peek(code + layout->code_copies, &again, sizeof(again)) && again == at)
+            return good ? copy : 0;
+    }
+    return 0;
+}
+
+/* Fills frame from the code object at frame->code; bytes are the interpreter's frame. */
+static bool copy_code(struct copier *copier, struct stack_frame *frame, const unsigned char *bytes)
 {
     const struct py_layout *layout = copier->layout;
     unsigned char code[PY_CODE_BYTES], heads[3][PY_OBJECT_BYTES];
-    if (!py_peek(frame->code, code, layout->code_size) || word_at(code, PY_TYPE) != copier->api->code_type)
+    uint64_t instr = word_at(bytes, layout->frame_instr);
+    unsigned owner = layout->frame_owner != PY_NOT_THERE ? bytes[layout->frame_owner] : 0;
+    if (!py_peek(frame->code, code, layout->code_size) ||
+        word_at(code, layout->header + PY_TYPE) != copier->api->code_type)
         return wrong(copier, "a frame whose code is no code object");
     if (layout->instr_unit == 0)
-        frame->offset = (int64_t)(instr - (frame->code + layout->code_bytecode));
+        frame->offset = (int64_t)(instr - instructions(layout, frame->code, bytes));
     else
         frame->offset = (int32_t)instr < 0 ? -2 : (int64_t)(int32_t)instr * layout->instr_unit;
     /* Just before the first instruction: a call that has not begun yet. */
@@ -164,7 +188,7 @@ static bool copy_code(struct copier *copier, struct stack_frame *frame, uint64_t
                             word_at(code, layout->code_linetable)};
     struct iovec parts[3];
     for (unsigned i = 0; i < 3; i++)
-        parts[i] = (struct iovec){(void *)objects[i], PY_OBJECT_BYTES};
+        parts[i] = (struct iovec){(void *)(objects[i] + layout->header), PY_OBJECT_BYTES};
     if (!py_peekv(parts, 3, heads, sizeof(heads)))
         return wrong(copier, "a code object with unreadable parts");
     const struct stack_frame *same = same_code(copier->stack, frame);
@@ -227,10 +251,9 @@ bool stack_copy(const struct py_api *api, const struct py_layout *layout, struct
             continue;
         if (!py_peek(frame->address, bytes, frame_bytes(layout)))
             return wrong(&copier, "a frame that cannot be read");
-        unsigned owner = layout->frame_owner != PY_NOT_THERE ? bytes[layout->frame_owner] : 0;
         frame->code = word_at(bytes, layout->frame_code) & ~PY_TAG_BITS;
         frame->cut = false;
-        if (!copy_code(&copier, frame, word_at(bytes, layout->frame_instr), owner))
+        if (!copy_code(&copier, frame, bytes))
             return false;
     }
     return true;

@@ -9,6 +9,7 @@
 
 #include "internal.h"
 #include "maker.h"
+#include "recall.h"
 
 static char dir[64];
 
@@ -294,6 +295,43 @@ static void test_communicators(void **state)
     rec_job_close(job);
 }
 
+static void put_refused(struct maker *maker, unsigned kind)
+{
+    struct rec_op op = maker_op(maker->ordinal++, 0, 0, maker->now += MS);
+    op.kind = (uint8_t)kind;
+    op.peer = 1;
+    op.count = 1;
+    op.result = 4;
+    op.state = REC_STATE_FAILED;
+    op.flags = REC_OF_NO_SEQ;
+    rec_writer_ops(maker->writer, &op, 1);
+}
+
+/* A refused call has no place: neither the counter, which was seen with it, nor a signal counts it. */
+static void test_refused(void **state)
+{
+    (void)state;
+    struct maker maker;
+    maker_open(&maker, dir, "a", maker_meta(0x10, 0, 2, "FREC_JOB_ID", "x", T0), 0);
+    maker_world(&maker, 0x100, 2, 0);
+    maker_ops(&maker, 0, 0, 5);
+    maker_frontier(&maker, 0, 6);
+    put_refused(&maker, REC_ALL_REDUCE);
+    put_refused(&maker, REC_SIGNAL);
+    maker_frontier(&maker, 0, 5);
+    maker_close(&maker);
+    const char *dirs[] = {dir};
+    struct rec_job_options how = {.no_live = true, .analyze = true};
+    struct rec_job *job;
+    struct rec_error err = {0};
+    assert_int_equal(rec_job_open(dirs, 1, &how, &job, &err), REC_OK);
+    const struct rec_member *member = rec_job_find_communicator(job, 0x100)->members[0];
+    assert_int_equal(member->next_seq, 5);
+    assert_int_equal(member->last_op.kind, REC_SIGNAL);
+    assert_int_equal(job_pair_next(member->process, 0, 1, true, true), 0);
+    rec_job_close(job);
+}
+
 static void test_checkpoints(void **state)
 {
     (void)state;
@@ -468,6 +506,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_derived_ranks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_derived_ranks_of_several_devices, setup, teardown),
         cmocka_unit_test_setup_teardown(test_communicators, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_checkpoints, setup, teardown),
         cmocka_unit_test_setup_teardown(test_user_redop_signature, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fates, setup, teardown),

@@ -104,8 +104,8 @@ bool py_take(struct py_api *api, const struct callsite_symbols *symbols)
     for (size_t i = 0; i < SYMBOLS_WANTED; i++)
         memcpy((char *)api + symbols_wanted[i].member, &symbols->found[i], sizeof(void *));
     return api->is_initialized != NULL && api->this_thread_state != NULL && api->get_version != NULL &&
-           api->interpreter_head != NULL && api->interpreter_next != NULL && api->interpreter_id != NULL &&
-           api->code_type != 0 && api->str_type != 0 && api->bytes_type != 0;
+           api->interpreter_head != NULL && api->interpreter_next != NULL && api->code_type != 0 &&
+           api->str_type != 0 && api->bytes_type != 0;
 }
 
 /*
@@ -188,6 +188,8 @@ bool py_choose_layout(const struct py_api *api, struct py_layout *layout, char v
         *layout = *known->layout;
         if (minor >= 13)
             why = take_debug_offsets(api, known, layout);
+        if (why == NULL && layout->by_version && api->interpreter_id == NULL)
+            why = "no numbers of interpreters";
     }
     if (why != NULL)
         snprintf(reason, reason_bytes, "Python %s: %s", version, why);

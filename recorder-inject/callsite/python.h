@@ -67,7 +67,7 @@ struct py_api {
     const char *(*get_version)(void);
     void *(*interpreter_head)(void);
     void *(*interpreter_next)(void *interpreter);
-    int64_t (*interpreter_id)(void *interpreter); /* PyInterpreterState_GetID: only reads */
+    int64_t (*interpreter_id)(void *interpreter); /* PyInterpreterState_GetID: only reads; 3.7 and later */
     uint64_t (*thread_state_id)(void *state);     /* PyThreadState_GetID: only reads; 3.9 and later */
     uintptr_t code_type, str_type, bytes_type;
     const void *runtime; /* _PyRuntime */

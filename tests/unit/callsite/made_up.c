@@ -64,12 +64,6 @@ static void *interpreter_next(void *of)
     return NULL;
 }
 
-static int64_t interpreter_id(void *of)
-{
-    (void)of;
-    return 0;
-}
-
 static void *find(const char *name)
 {
     const struct {
@@ -82,7 +76,6 @@ static void *find(const char *name)
         {"Py_GetVersion", (void (*)(void))get_version, NULL},
         {"PyInterpreterState_Head", (void (*)(void))interpreter_head, NULL},
         {"PyInterpreterState_Next", (void (*)(void))interpreter_next, NULL},
-        {"PyInterpreterState_GetID", (void (*)(void))interpreter_id, NULL},
         {"PyCode_Type", NULL, &code_type},
         {"PyUnicode_Type", NULL, &str_type},
         {"PyBytes_Type", NULL, &bytes_type},

@@ -538,7 +538,7 @@ void classify_knot(struct classify *c, uint32_t component)
     const struct diag_wait *skipped = one ? left_out(d, &k, &s) : s.alone ? NULL : lopsided(d, &k, &few);
     if (skipped && !one)
         s = few;
-    if (skipped && (s.nleft || lacks_few(d, &k, skipped) || went_past(d, &s, skipped)))
+    if (skipped && (s.nleft || lacks_few(d, &k, skipped) || (!k.hidden && went_past(d, &s, skipped))))
         blame_few_absent(c, skipped, &s);
     else
         tell_knot(c, &k, &s);

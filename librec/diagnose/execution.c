@@ -103,7 +103,8 @@ static bool done_by_itself(const struct diag *d, const struct diag_op *op)
     /* Writes and signals need nobody at the other end. */
     if ((flags & REC_KF_RMA) && diag_sends(&op->op))
         return true;
-    return (flags & REC_KF_DATA) && op->op.count == 0;
+    /* NCCL drops empty collectives, but not empty messages. */
+    return (flags & REC_KF_COLL) && op->op.count == 0;
 }
 
 /* Behind calls without a record there may be anything in front of it. */

@@ -178,6 +178,16 @@ static void alone(void **state)
     story_expect(2, "* init w\n repeat 10 * ar w 64\n 0 ag w 128\n" HANG, "stuck_outside_nccl", "1", "0");
 }
 
+/* A collective of no elements is dropped by NCCL, a message is not. */
+static void empty(void **state)
+{
+    (void)state;
+    story_expect(3, "* init w\n repeat 5 * ar w 9\n 1 recv w 2 0\n 0,2 ar w 9\n * wait 100\n 2 exit 0\n" HANG,
+                 "p2p_unmatched", "2", "0");
+    story_expect(2, "* init w\n 0 send w 1 0\n 1 recv w 0 0\n * ar w 0\n * ar w 9 done\n * exit 0", "healthy",
+                 "", "*");
+}
+
 /* A shrink needs not all. */
 static void shrinks(void **state)
 {
@@ -244,6 +254,7 @@ int main(void)
         cmocka_unit_test(majorities),
         cmocka_unit_test(open_ties),
         cmocka_unit_test(alone),
+        cmocka_unit_test(empty),
         cmocka_unit_test(shrinks),
         cmocka_unit_test(silence_behind_a_collective),
         cmocka_unit_test(refusals),

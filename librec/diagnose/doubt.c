@@ -61,13 +61,25 @@ static bool may_run_on(const struct diag *d, const struct diag_op *op)
     return true;
 }
 
-/* A collective after which all its members fell silent together. */
+/* Has a process called something, on another stream or thread, that others did not come to? */
+static bool is_ahead(const struct diag *d, const struct diag_proc *proc)
+{
+    for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
+        if (d->ops[i].match != DIAG_NONE && d->matches[d->ops[i].match].absent)
+            return true;
+    return false;
+}
+
+/* A collective after which all its members fell silent together, and that is all that is known of them. */
 static bool silent_behind(const struct diag *d, const struct diag_match *m)
 {
     if (m->posted < 2 || m->posted != m->comm->nmembers || m->src >= 0 || m->onesided)
         return false;
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
         if (!(rec_kind_flags(d->ops[i].op.kind) & REC_KF_STREAM) || !may_run_on(d, &d->ops[i]))
+            return false;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
+        if (is_ahead(d, &d->procs[d->ops[i].proc]))
             return false;
     return true;
 }

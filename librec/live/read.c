@@ -41,7 +41,9 @@ bool rec_live_open_op(const struct rec_live *live, uint32_t thread_index, struct
         atomic_thread_fence(memory_order_acquire);
         if (atomic_load_explicit(&thread->open, memory_order_relaxed) != open)
             continue;
-        if (!slot || out->ordinal != open - 1)
+        /* Returning, its owner counts it as done before it clears open: the slot behind it is not it, though
+         * one that was never used has the ordinal of a thread's first op. */
+        if (!slot || out->ordinal != open - 1 || out->kind == REC_NONE)
             return false;
         out->exit = 0;
         out->result = REC_RESULT_NONE;

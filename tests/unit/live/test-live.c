@@ -149,6 +149,26 @@ static void open_op_survives_hostile_indices(void **state)
     free(memory);
 }
 
+/* The moment in which a call is done and still told as open, of a thread's first call, too. */
+static void a_call_that_returns_is_not_open(void **state)
+{
+    (void)state;
+    struct rec_live live;
+    void *memory = make_region(&small_region, &live);
+    add_thread(&live, 0, 1);
+    struct rec_slot slot;
+    for (uint64_t open = 1; open <= 3; open++) {
+        union rec_live_slot *own = open_op(&live, 0, 0);
+        assert_true(rec_live_open_op(&live, 0, &slot));
+        assert_int_equal(slot.ordinal, open - 1);
+        close_op(&live, 0, own);
+        atomic_store(&live.threads[0].open, open);
+        assert_false(rec_live_open_op(&live, 0, &slot));
+        atomic_store(&live.threads[0].open, 0);
+    }
+    free(memory);
+}
+
 struct race {
     struct rec_live live;
     _Atomic bool stop;
@@ -351,6 +371,7 @@ int main(void)
         cmocka_unit_test(refuses_damaged_headers),
         cmocka_unit_test(refuses_links_and_strange_files),
         cmocka_unit_test(open_op_survives_hostile_indices),
+        cmocka_unit_test(a_call_that_returns_is_not_open),
         cmocka_unit_test(open_op_is_never_torn),
         cmocka_unit_test(clock_interpolates),
         cmocka_unit_test(states_are_never_guessed_upwards),

@@ -59,14 +59,6 @@ static char *join_ranks(const struct rec_finding *finding)
     return fclose(out) == 0 ? text : NULL;
 }
 
-static bool is_culprit(const struct rec_finding *finding, int32_t rank)
-{
-    for (size_t i = 0; i < finding->nculprits; i++)
-        if (finding->culprits[i] == rank)
-            return true;
-    return false;
-}
-
 /* A trace is nobody's friend: scripts get no character that means something to a shell. */
 static void put_host(FILE *out, const char *host)
 {
@@ -87,7 +79,7 @@ static char *join_hosts(const struct rec_job *job, const struct rec_finding *fin
     const char **names = calloc(count + 1, sizeof *names);
     for (size_t i = 0; out && names && i < count; i++) {
         const char *host = processes[i]->host;
-        bool known = !host[0] || !is_culprit(finding, processes[i]->rank);
+        bool known = !host[0] || !rec_has_rank(finding->culprits, finding->nculprits, processes[i]->rank);
         for (size_t k = 0; k < named && !known; k++)
             known = strcmp(names[k], host) == 0;
         if (known)

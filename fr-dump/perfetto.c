@@ -200,12 +200,8 @@ static uint64_t moment_of(const struct rec_finding *finding, const struct rec_pr
 
 static bool concerns(const struct rec_finding *finding, const struct rec_process *process)
 {
-    if (finding->type == REC_VERDICT_HEALTHY || process->rank < 0)
-        return false;
-    for (size_t i = 0; i < finding->nculprits; i++)
-        if (finding->culprits[i] == process->rank)
-            return true;
-    return false;
+    return finding->type != REC_VERDICT_HEALTHY && process->rank >= 0 &&
+           rec_has_rank(finding->culprits, finding->nculprits, process->rank);
 }
 
 static void put_findings(const struct rec_process *process)

@@ -54,27 +54,16 @@ static uint64_t clock_ns(clockid_t clock)
 
 /* ---- verdicts ---- */
 
-static int compare_ranks(const void *left, const void *right)
-{
-    int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
-    return (a > b) - (a < b);
-}
-
-static bool listed(const int32_t *ranks, size_t count, int32_t rank)
-{
-    return count > 0 && bsearch(&rank, ranks, count, sizeof *ranks, compare_ranks) != NULL;
-}
-
 enum top_role top_role_of(const struct top_verdict *verdict, const struct top_process *process)
 {
     if (verdict == NULL || verdict->serial == 0 || process->rank < 0 ||
         strcmp(verdict->job, process->job) != 0)
         return TOP_ROLE_NONE;
-    if (listed(verdict->culprits, verdict->nculprits, process->rank))
+    if (rec_has_rank(verdict->culprits, verdict->nculprits, process->rank))
         return verdict->type == REC_VERDICT_STRAGGLER ? TOP_ROLE_SLOW : TOP_ROLE_CULPRIT;
-    if (listed(verdict->suspects, verdict->nsuspects, process->rank))
+    if (rec_has_rank(verdict->suspects, verdict->nsuspects, process->rank))
         return TOP_ROLE_SUSPECT;
-    return listed(verdict->victims, verdict->nvictims, process->rank) ? TOP_ROLE_VICTIM : TOP_ROLE_NONE;
+    return rec_has_rank(verdict->victims, verdict->nvictims, process->rank) ? TOP_ROLE_VICTIM : TOP_ROLE_NONE;
 }
 
 const char *top_role_name(enum top_role role)

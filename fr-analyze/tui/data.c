@@ -107,32 +107,21 @@ static void figure_rank(struct browse_data *data, struct rank_figures *rank, uin
         data->quiet_ns = call_ns;
 }
 
-static int compare_i32(const void *left, const void *right)
-{
-    int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
-    return (a > b) - (a < b);
-}
-
-static bool listed(const int32_t *ranks, size_t count, int32_t rank)
-{
-    return count > 0 && bsearch(&rank, ranks, count, sizeof *ranks, compare_i32) != NULL;
-}
-
 /* The first finding that names the rank decides; of earlier runs only the culprits are known. */
 static enum role role_of(const struct browse_data *data, int32_t rank)
 {
     const struct rec_verdict *verdict = data->verdict;
     if (data->run + 1 < data->nruns) {
         const struct rec_generation *run = &verdict->census->generations[data->run];
-        return listed(run->culprits, run->nculprits, rank) ? ROLE_CULPRIT : ROLE_NONE;
+        return rec_has_rank(run->culprits, run->nculprits, rank) ? ROLE_CULPRIT : ROLE_NONE;
     }
     for (size_t i = 0; i < verdict->nfindings && rank >= 0; i++) {
         const struct rec_finding *f = &verdict->findings[i];
-        if (listed(f->culprits, f->nculprits, rank))
+        if (rec_has_rank(f->culprits, f->nculprits, rank))
             return f->type == REC_VERDICT_STRAGGLER ? ROLE_SLOW : ROLE_CULPRIT;
-        if (listed(f->suspects, f->nsuspects, rank))
+        if (rec_has_rank(f->suspects, f->nsuspects, rank))
             return ROLE_SUSPECT;
-        if (listed(f->victims, f->nvictims, rank))
+        if (rec_has_rank(f->victims, f->nvictims, rank))
             return ROLE_VICTIM;
     }
     return ROLE_NONE;

@@ -51,9 +51,8 @@ bool strips_blamed(const struct strips *strips, uint32_t process, const struct r
         if (f->comm != comm || f->seq == NO_SEQ || rec_kind_flags(f->op.kind) & REC_KF_P2P || f->seq < from ||
             f->seq - from >= span)
             continue;
-        for (size_t c = 0; c < f->nculprits; c++)
-            if (f->culprits[c] == rank)
-                return true;
+        if (rec_has_rank(f->culprits, f->nculprits, rank))
+            return true;
     }
     return false;
 }

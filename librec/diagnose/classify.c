@@ -119,16 +119,6 @@ static void say_ending(struct diag_text *t, const struct ending *ending, size_t 
     diag_say_time(t, ending->ns);
 }
 
-/* Of the finding that is being told. */
-static bool is_culprit(const struct diag *d, int32_t rank)
-{
-    const struct rec_finding *f = d->nfindings ? &d->findings[d->nfindings - 1] : NULL;
-    for (size_t i = 0; f && i < f->nculprits; i++)
-        if (f->culprits[i] == rank)
-            return true;
-    return false;
-}
-
 void classify_say_wait(struct classify *c, struct diag_text *t, const struct diag_wait *wait)
 {
     struct diag *d = c->d;
@@ -136,10 +126,12 @@ void classify_say_wait(struct classify *c, struct diag_text *t, const struct dia
     int32_t *ranks = NULL;
     size_t count = 0, capacity = 0;
     struct ending ending = {0};
+    const struct rec_finding *told = d->nfindings ? &d->findings[d->nfindings - 1] : NULL;
     for (uint32_t i = c->reverse_start[node]; i < c->reverse_start[node + 1]; i++) {
         uint32_t p = c->reverse_from[i];
         ranks = diag_grow(ranks, &capacity, count, sizeof *ranks, &d->oom);
-        if (d->oom || (c->blamed[p] && c->blamed[p] == d->nfindings) || is_culprit(d, d->procs[p].p->rank))
+        if (d->oom || (c->blamed[p] && c->blamed[p] == d->nfindings) ||
+            (told && classify_is_culprit(told, d->procs[p].p->rank)))
             continue;
         join_ending(&ending, ending_of(d, p, node), !count);
         ranks[count++] = d->procs[p].p->rank;

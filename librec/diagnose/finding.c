@@ -167,6 +167,11 @@ void diag_sort_ranks(int32_t *ranks, size_t *count)
     *count = kept;
 }
 
+bool rec_has_rank(const int32_t *ranks, size_t count, int32_t rank)
+{
+    return count > 0 && bsearch(&rank, ranks, count, sizeof *ranks, compare_ranks) != NULL;
+}
+
 int rec_fold_ranks(char *buffer, size_t size, const int32_t *ranks, size_t count)
 {
     size_t length = 0;

@@ -105,6 +105,9 @@ void rec_verdict_free(struct rec_verdict *verdict);
 /* The whole answer as JSON, schema fr-verdict/1; a malloc'ed string, NULL without memory. */
 char *rec_verdict_json(const struct rec_job *job, const struct rec_verdict *verdict);
 
+/* Is the rank one of these? ranks ascending. */
+bool rec_has_rank(const int32_t *ranks, size_t count, int32_t rank);
+
 /* "0-2,4-7" into buffer, always terminated; returns what snprintf would. ranks ascending. */
 int rec_fold_ranks(char *buffer, size_t size, const int32_t *ranks, size_t count);
 

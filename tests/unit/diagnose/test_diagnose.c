@@ -566,6 +566,12 @@ static void folds_ranks(void **state)
     assert_string_equal(text, "0-2,4,6-7");
     assert_int_equal(rec_fold_ranks(small, sizeof small, ranks, 6), 9);
     assert_string_equal(small, "0-2,");
+    for (int32_t rank = -1, next = 0; rank <= ranks[5] + 1; rank++) {
+        bool one_of_them = next < 6 && ranks[next] == rank;
+        assert_int_equal(rec_has_rank(ranks, 6, rank), one_of_them);
+        next += one_of_them;
+    }
+    assert_false(rec_has_rank(NULL, 0, 0));
     rec_fold_ranks(text, sizeof text, ranks, 0);
     assert_string_equal(text, "");
 }

@@ -1,5 +1,6 @@
 /* The plugin interface's numbers and layouts (NCCL's src/include/plugin/nccl_profiler.h and
- * profiler_v4..6.h). */
+ * profiler_v4..6.h). Not shared with the recorder: the lab stands for NCCL, and a mistake in a common
+ * header would show nowhere. */
 #ifndef LAB_PROFILER_ABI_H
 #define LAB_PROFILER_ABI_H
 

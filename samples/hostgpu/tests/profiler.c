@@ -227,16 +227,21 @@ static void hanging(const struct rank_context *context)
     CHECK(!strcmp(log.lines[log.n - 1].what, "finalize"));
 }
 
-/* Only what the mask asks for, and what these need as parents. */
-static void masked(const struct rank_context *context)
+static void one_all_reduce(const struct rank_context *context, struct log *log)
 {
-    struct log log;
     ncclComm_t comm = rank_comm(context);
     stream = new_stream();
     data = device_alloc(sizeof *data);
     CHECK_NCCL(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, stream));
     CHECK_NCCL(ncclCommDestroy(comm));
-    read_log(&log, context->rank);
+    read_log(log, context->rank);
+}
+
+/* Only what the mask asks for, and what these need as parents. */
+static void masked(const struct rank_context *context)
+{
+    struct log log;
+    one_all_reduce(context, &log);
     CHECK(find_start(&log, EVENT_COLL, NULL, 0) > 0);
     CHECK(find_start(&log, EVENT_KERNEL_CH, NULL, 0) < 0 &&
           find_start(&log, EVENT_KERNEL_LAUNCH, NULL, 0) < 0);
@@ -246,12 +251,7 @@ static void masked(const struct rank_context *context)
 static void alone(const struct rank_context *context)
 {
     struct log log;
-    ncclComm_t comm = rank_comm(context);
-    stream = new_stream();
-    data = device_alloc(sizeof *data);
-    CHECK_NCCL(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, stream));
-    CHECK_NCCL(ncclCommDestroy(comm));
-    read_log(&log, context->rank);
+    one_all_reduce(context, &log);
     CHECK(log.n == 2 && !strcmp(log.lines[0].what, "init") && !strcmp(log.lines[1].what, "finalize"));
 }
 

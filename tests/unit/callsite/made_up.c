@@ -10,6 +10,13 @@ void *zeroed(void)
     return memset(memory, 0, BYTES);
 }
 
+int free_memory(void **unused)
+{
+    (void)unused;
+    free(memory);
+    return 0;
+}
+
 const struct rec_callsite_header *header(void)
 {
     return memory;

@@ -22,6 +22,7 @@
 
 extern void *memory; /* of the recorder */
 void *zeroed(void);
+int free_memory(void **unused); /* teardown of a group of tests */
 const struct rec_callsite_header *header(void);
 struct rec_callsite_site site_of(uint32_t id);
 const void *address(uintptr_t i);

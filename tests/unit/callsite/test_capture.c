@@ -434,13 +434,6 @@ static void forbidden_reads(void **unused)
     assert_int_equal(site_of(callsite_capture(address(3))).kind, REC_CALLSITE_ADDRESS);
 }
 
-static int end(void **unused)
-{
-    (void)unused;
-    free(memory);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -452,5 +445,5 @@ int main(void)
         cmocka_unit_test(python_threads), cmocka_unit_test(another_thread),
         cmocka_unit_test(much_to_know),   cmocka_unit_test(forbidden_reads),
     };
-    return cmocka_run_group_tests(tests, NULL, end);
+    return cmocka_run_group_tests(tests, NULL, free_memory);
 }

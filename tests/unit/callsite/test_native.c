@@ -165,13 +165,6 @@ static void native_nonsense(void **unused)
     assert_int_equal(atomic_load(&header()->misses), 1);
 }
 
-static int end(void **unused)
-{
-    (void)unused;
-    free(memory);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,5 +172,5 @@ int main(void)
         cmocka_unit_test(too_small),       cmocka_unit_test(native_frames),
         cmocka_unit_test(native_nonsense),
     };
-    return cmocka_run_group_tests(tests, NULL, end);
+    return cmocka_run_group_tests(tests, NULL, free_memory);
 }

@@ -2,7 +2,7 @@
 
 const char *recorder, *client, *opener, *nccl, *old_nccl, *other_nccl, *plugin;
 bool preloaded_sanitized;
-char base[64], traces[96], live_dir[96];
+char base[64], traces[96], live_dir[96], regions[128];
 char output[65536];
 
 void shell(const char *format, const char *argument)
@@ -20,6 +20,7 @@ int set_up(void **state)
         return -1;
     snprintf(traces, sizeof(traces), "%s/traces", base);
     snprintf(live_dir, sizeof(live_dir), "%s/live", base);
+    snprintf(regions, sizeof(regions), "%s/frec-%u", live_dir, (unsigned)geteuid());
     return mkdir(live_dir, 0700);
 }
 
@@ -135,9 +136,14 @@ uint32_t count_traces(void)
 
 uint32_t count_live(void)
 {
-    char directory[128];
-    snprintf(directory, sizeof(directory), "%s/frec-%u", live_dir, (unsigned)geteuid());
-    return count_files(directory, ".live", NULL, 0);
+    return count_files(regions, ".live", NULL, 0);
+}
+
+bool map_only_live(bool writable, struct rec_live *live)
+{
+    char path[256];
+    return count_files(regions, ".live", path, sizeof(path)) == 1 &&
+           rec_live_map(path, writable, live, NULL) == REC_OK;
 }
 
 static void note_comm(struct trace *trace, const struct rec_comm_def *def)

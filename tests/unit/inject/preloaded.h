@@ -37,8 +37,9 @@ bool preloaded_arguments(int argc, char **argv);
 extern const char *recorder, *client, *opener, *nccl, *old_nccl, *other_nccl, *plugin;
 extern bool preloaded_sanitized;
 
-/* Of one test: its folder, and in that the one for traces and the one for live regions. */
-extern char base[64], traces[96], live_dir[96];
+/* Of one test: its folder, and in that the one for traces and the one for live regions, which lie in regions.
+ */
+extern char base[64], traces[96], live_dir[96], regions[128];
 #define PRELOADED(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 int set_up(void **state);
 int tear_down(void **state);
@@ -78,6 +79,8 @@ struct trace {
 uint32_t count_files(const char *directory, const char *suffix, char *first, size_t size);
 uint32_t count_traces(void);
 uint32_t count_live(void);
+/* False: there is not exactly one, or it cannot be mapped. */
+bool map_only_live(bool writable, struct rec_live *live);
 /* Valid until the next. */
 struct trace *read_trace(const char *path);
 struct trace *only_trace(void);

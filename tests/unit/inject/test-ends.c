@@ -108,12 +108,9 @@ static void quick_ends_are_complete(void **state)
 static void sigkill_leaves_the_region(void **state)
 {
     (void)state;
-    char directory[128], path[256];
-    assert_killed(run("raise", "9"), SIGKILL);
-    snprintf(directory, sizeof(directory), "%s/frec-%u", live_dir, (unsigned)geteuid());
-    assert_int_equal(count_files(directory, ".live", path, sizeof(path)), 1);
     struct rec_live live;
-    assert_int_equal(rec_live_map(path, false, &live, NULL), REC_OK);
+    assert_killed(run("raise", "9"), SIGKILL);
+    assert_true(map_only_live(false, &live));
     assert_int_equal(atomic_load(&live.threads[0].ordinal), 11);
     assert_int_equal(atomic_load(&live.comms[0].next_seq), 11);
     assert_false(rec_live_process_alive(&live));
@@ -121,34 +118,43 @@ static void sigkill_leaves_the_region(void **state)
     rec_live_unmap(&live);
 }
 
+/* Starts the client and lets it come to where it stays. */
+static pid_t start_client(const char *const *settings, const char *what, const char *number, unsigned ms)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        child_environment(settings);
+        execl(client, client, what, number, (char *)NULL);
+        _exit(127);
+    }
+    usleep(ms * 1000);
+    return child;
+}
+
+/* Returns the wait status. */
+static int kill_client(pid_t child)
+{
+    int status = -1;
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    return status;
+}
+
 /* Killed inside a call: the trace tells all that returned and what was open, and so does the region. */
 static void a_kill_inside_a_call_shows_the_call(void **state)
 {
     (void)state;
-    pid_t child = fork();
-    if (child == 0) {
-        const char *const settings[] = {"STUB_NCCL_BLOCK_MS", "60000", NULL};
-        child_environment(settings);
-        execl(client, client, "stuck", (char *)NULL);
-        _exit(127);
-    }
-    usleep(800000);
-    kill(child, SIGKILL);
-    int status;
-    waitpid(child, &status, 0);
-    assert_killed(status, SIGKILL);
+    const char *const settings[] = {"STUB_NCCL_BLOCK_MS", "60000", NULL};
+    assert_killed(kill_client(start_client(settings, "stuck", NULL, 800)), SIGKILL);
     struct trace *trace = only_trace();
     assert_int_equal(trace->ops, 11);
     assert_int_equal(trace->open_calls, 1);
     assert_int_equal(trace->open_kind, REC_COMM_FINALIZE);
     assert_int_equal(trace->end, REC_END_NONE);
 
-    char directory[128], path[256];
     struct rec_live live;
     struct rec_slot slot;
-    snprintf(directory, sizeof(directory), "%s/frec-%u", live_dir, (unsigned)geteuid());
-    assert_int_equal(count_files(directory, ".live", path, sizeof(path)), 1);
-    assert_int_equal(rec_live_map(path, false, &live, NULL), REC_OK);
+    assert_true(map_only_live(false, &live));
     assert_true(rec_live_open_op(&live, 0, &slot));
     assert_int_equal(slot.kind, REC_COMM_FINALIZE);
     assert_int_equal(slot.seq, 11);
@@ -159,28 +165,17 @@ static void a_kill_inside_a_call_shows_the_call(void **state)
 static void a_program_that_becomes_another_is_told_apart(void **state)
 {
     (void)state;
-    char directory[128], path[256];
     struct rec_live live;
-    pid_t child = fork();
-    if (child == 0) {
-        child_environment(NULL);
-        execl(client, client, "becomes", (char *)NULL);
-        _exit(127);
-    }
-    usleep(400000);
-    snprintf(directory, sizeof(directory), "%s/frec-%u", live_dir, (unsigned)geteuid());
-    uint32_t count = count_files(directory, ".live", path, sizeof(path));
-    enum rec_code mapped = rec_live_map(path, false, &live, NULL);
+    pid_t child = start_client(NULL, "becomes", NULL, 400);
+    bool mapped = map_only_live(false, &live);
     enum rec_live_process before = REC_LIVE_PROCESS_GONE, after = before;
-    if (mapped == REC_OK) {
+    if (mapped) {
         before = rec_live_process(&live);
         for (int i = 0; i < 100 && (after = rec_live_process(&live)) == REC_LIVE_PROCESS_RUNS; i++)
             usleep(100000);
     }
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-    assert_int_equal(count, 1);
-    assert_int_equal(mapped, REC_OK);
+    kill_client(child);
+    assert_true(mapped);
     assert_int_equal(before, REC_LIVE_PROCESS_RUNS);
     assert_int_equal(after, REC_LIVE_PROCESS_REPLACED);
     assert_int_equal(rec_live_process(&live), REC_LIVE_PROCESS_GONE);
@@ -190,26 +185,15 @@ static void a_program_that_becomes_another_is_told_apart(void **state)
 static void a_stopped_program_still_runs(void **state)
 {
     (void)state;
-    char directory[128], path[256];
     struct rec_live live;
-    pid_t child = fork();
-    if (child == 0) {
-        child_environment(NULL);
-        execl(client, client, "idle", "60", (char *)NULL);
-        _exit(127);
-    }
-    usleep(400000);
+    pid_t child = start_client(NULL, "idle", "60", 400);
     kill(child, SIGSTOP);
-    snprintf(directory, sizeof(directory), "%s/frec-%u", live_dir, (unsigned)geteuid());
-    uint32_t count = count_files(directory, ".live", path, sizeof(path));
-    enum rec_code mapped = rec_live_map(path, true, &live, NULL);
-    if (mapped == REC_OK) /* as if it had stood still for an hour */
+    bool mapped = map_only_live(true, &live);
+    if (mapped) /* as if it had stood still for an hour */
         atomic_fetch_sub(&live.header->alive_ns, UINT64_C(3600000000000));
-    enum rec_live_process state_then = mapped == REC_OK ? rec_live_process(&live) : REC_LIVE_PROCESS_GONE;
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-    assert_int_equal(count, 1);
-    assert_int_equal(mapped, REC_OK);
+    enum rec_live_process state_then = mapped ? rec_live_process(&live) : REC_LIVE_PROCESS_GONE;
+    kill_client(child);
+    assert_true(mapped);
     assert_int_equal(state_then, REC_LIVE_PROCESS_RUNS);
     rec_live_unmap(&live);
 }

@@ -2,10 +2,13 @@
 #ifndef AGAIN_H
 #define AGAIN_H
 
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "rec/live.h"
 
 /* argv[1] is the recorder; in the second run there is none. Returns the exit status. */
 static int run_again(char **argv)
@@ -29,6 +32,23 @@ static int run_again(char **argv)
     waitpid(child, &status, 0);
     snprintf(command, sizeof(command), "rm -rf %s", base);
     return system(command) == 0 && status == 0 ? 0 : 1;
+}
+
+/* In the second run: the recorder's live region. Fails the test when it cannot be had. */
+static const struct rec_live *own_region(void)
+{
+    static struct rec_live live;
+    glob_t found;
+    char pattern[512];
+    struct rec_error err;
+    if (live.header)
+        return &live;
+    snprintf(pattern, sizeof(pattern), "%s/frec-*/%d-*.live", getenv("FREC_LIVE_DIR"), (int)getpid());
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    if (rec_live_map(found.gl_pathv[0], false, &live, &err) != REC_OK)
+        fail_msg("%s", err.text);
+    globfree(&found);
+    return &live;
 }
 
 #endif

@@ -16,7 +16,6 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <glob.h>
 #include <nccl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -38,24 +37,15 @@ static int count, seen; /* seen: when the test began */
 
 static void read_ops(void)
 {
-    static struct rec_live live;
+    const struct rec_live *live = own_region();
     struct rec_clock clock;
-    struct rec_error err;
-    if (!live.header) {
-        glob_t found;
-        char pattern[512];
-        snprintf(pattern, sizeof(pattern), "%s/frec-*/%d-*.live", getenv("FREC_LIVE_DIR"), (int)getpid());
-        assert_int_equal(glob(pattern, 0, NULL, &found), 0);
-        assert_int_equal(rec_live_map(found.gl_pathv[0], false, &live, &err), REC_OK);
-        globfree(&found);
-    }
-    rec_live_clock_read(&live, &clock);
+    rec_live_clock_read(live, &clock);
     count = 0;
-    for (uint32_t i = 0; i < live.header->chunk_count; i++)
-        for (uint32_t k = 0; k < atomic_load(&live.chunks[i].done) && count < 256; k++) {
+    for (uint32_t i = 0; i < live->header->chunk_count; i++)
+        for (uint32_t k = 0; k < atomic_load(&live->chunks[i].done) && count < 256; k++) {
             struct rec_slot slot;
-            rec_live_slot_load(&live.slots[(size_t)i * REC_LIVE_CHUNK_SLOTS + k], &slot);
-            rec_live_to_op(&live, &clock, 1, &slot, &ops[count++]);
+            rec_live_slot_load(&live->slots[(size_t)i * REC_LIVE_CHUNK_SLOTS + k], &slot);
+            rec_live_to_op(live, &clock, 1, &slot, &ops[count++]);
         }
     /* A single thread, fewer calls than a chunk holds: they stand in order. */
     assert_in_range(count, 0, REC_LIVE_CHUNK_SLOTS - 1);

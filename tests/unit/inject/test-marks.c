@@ -13,7 +13,6 @@
 #include <cmocka.h>
 
 #include <errno.h>
-#include <glob.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -25,7 +24,6 @@
 #include "rec/live.h"
 
 static ncclComm_t comms[2];
-static struct rec_live live;
 
 static void *stream_on(int device, int number)
 {
@@ -37,21 +35,6 @@ static void all_reduce(ncclComm_t comm, void *stream)
     errno = 77;
     assert_int_equal(ncclAllReduce(NULL, NULL, 8, ncclFloat, ncclSum, comm, stream), marks_nccl_result);
     assert_int_equal(errno, 77);
-}
-
-static const struct rec_live *own_region(void)
-{
-    if (live.header)
-        return &live;
-    glob_t found;
-    char pattern[512];
-    struct rec_error err;
-    snprintf(pattern, sizeof(pattern), "%s/frec-*/%d-*.live", getenv("FREC_LIVE_DIR"), (int)getpid());
-    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
-    if (rec_live_map(found.gl_pathv[0], false, &live, &err) != REC_OK)
-        fail_msg("%s", err.text);
-    globfree(&found);
-    return &live;
 }
 
 static struct rec_gpu progress(void *stream)

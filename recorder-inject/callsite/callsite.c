@@ -13,12 +13,13 @@
 #include "store.h"
 
 /*
- * Who owns what. state.api, state.layout and state.config are written by callsite_init and by
- * the thread that holds state.locked while the mode is MODE_PENDING, or the one that has taken the mode
- * from MODE_LOOK; they are read after an
- * acquire load of the mode that is stored (release) afterwards. The store is written under
- * state.locked. Cache words are whole in themselves; release and acquire on them carries the
- * publication of the site to the thread that finds its number.
+ * Who owns what. All is written by callsite_init, while nobody captures. Later state.api is written by the
+ * one thread that has taken the mode from MODE_LOOK, before it stores MODE_PENDING; state.layout and
+ * state.key by the thread that holds state.locked while the mode is MODE_PENDING, before it stores
+ * MODE_PYTHON; each of these stores is a release, and who reads has loaded the mode with acquire. The store,
+ * what is known of frames and the contents (contents.h) are written under state.locked. Cache words are whole
+ * in themselves; release and acquire on them carries the publication of the site to the thread that finds its
+ * number.
  */
 enum mode {
     MODE_OFF = 0, /* not started, or stopped */
@@ -72,7 +73,7 @@ static struct {
     void (*find)(struct callsite_symbols *symbols); /* written before MODE_LOOK is stored */
     _Atomic unsigned looked;                        /* for a Python that came late */
     struct store store;
-    struct known_frame known[KNOWN_SETS][KNOWN_WAYS]; /* under locked */
+    struct known_frame known[KNOWN_SETS][KNOWN_WAYS]; /* read, too, under locked */
     _Alignas(64) _Atomic uint64_t cache[CACHE_SETS][CACHE_WAYS];
 } state;
 
@@ -135,7 +136,8 @@ static bool within_rate(void)
     return true;
 }
 
-/* Holders only copy a few hundred bytes; after a few tries the caller does without. */
+/* Holders publish what is new of one stack, or prove the layout; after a few tries the caller does without.
+ */
 static bool try_lock(void)
 {
     for (unsigned i = 0; i < LOCK_TRIES; i++) {

@@ -144,8 +144,10 @@ static const struct stack_frame *same_code(const struct stack *stack, const stru
 }
 
 /*
- * Where the instructions of this frame begin, 0 = unknown. Free-threaded builds have a copy for each thread;
- * other threads may replace the array of them by a longer one and free it meanwhile, but never by the same.
+ * Where the instructions of this frame begin, 0 = unknown. Free-threaded builds have a copy for each thread.
+ * Another thread may replace the array of them meanwhile by a longer one; the old one is freed after that, so
+ * an array that is still the code's was read whole. (CPython's source says so, 3.14 and 3.15; no test
+ * makes the two meet.)
  */
 static uint64_t instructions(const struct py_layout *layout, uintptr_t code, const unsigned char *frame)
 {

@@ -300,6 +300,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench-record: a measurement failed\n");
         return 1;
     }
+    if (plugin.reports[0] == 0 || alone.reports[0] == 0) {
+        fprintf(stderr, "bench-record: the plugin followed no launch\n");
+        return 1;
+    }
     /* The stub's driver takes no time: what marks cost beyond what CUDA itself takes for two writes. */
     printf("%-34s %9s %9s %9s %9s\n", "ns per call, median", "without", "with", "added", "and marks");
     for (size_t i = 0; i < CASES; i++)

@@ -6,6 +6,7 @@
 #include <strings.h>
 #include <time.h>
 
+#include "inject.h"
 #include "plugin-abi.h"
 
 #define CHANNELS 2
@@ -16,14 +17,22 @@ static int mask;
 static void *tasks[4096];
 static int ntasks;
 
-/* One communicator, of rank 0 of 8. */
-void told_comm(void)
+/* Of the recorder's identity.c, which knows how NCCL hashes an id; only one thread is here. */
+void slow_lock(void)
+{
+}
+
+void slow_unlock(void)
+{
+}
+
+void told_comm(const void *id)
 {
     const char *name = getenv("NCCL_PROFILER_PLUGIN");
     void *library = name ? dlopen(strcasecmp(name, "STATIC_PLUGIN") ? name : NULL, RTLD_NOW) : NULL;
     plugin = library ? dlsym(library, "ncclProfiler_v6") : NULL;
     if (plugin)
-        plugin->init(&context, 0x1234567, &mask, NULL, 1, 8, 0, NULL);
+        plugin->init(&context, nccl_hash_init(22900, id), &mask, NULL, 1, 8, 0, NULL);
 }
 
 static void *start(struct plugin_descr *descr)

@@ -8,7 +8,8 @@
 
 #include <stddef.h>
 
-void told_comm(void);
+/* One communicator, of rank 0 of 8. */
+void told_comm(const void *id);
 void told_all_reduce(size_t count, void *stream);
 /* What NCCL's proxy thread does a little later: kernels began and ended. Returns how many. */
 int told_report(void) __attribute__((visibility("default")));

@@ -84,10 +84,6 @@ static void read_directory(const char *name, const char *fallback, char *out, si
     }
 }
 
-/*
- * With CUDA_DEVICE_MAX_CONNECTIONS=1 all streams share one queue to the device, and a memory write
- * in front of one stream's kernel may hold back another's: then only who asks for marks gets them.
- */
 static bool is_this_library(const char *path)
 {
     Dl_info info;
@@ -107,6 +103,10 @@ bool config_wants_plugin(void)
     return plugin && strchr(plugin, '/') && is_this_library(plugin);
 }
 
+/*
+ * With CUDA_DEVICE_MAX_CONNECTIONS=1 all streams share one queue to the device, and a memory write
+ * in front of one stream's kernel may hold back another's: then only who asks for marks gets them.
+ */
 static enum gpu_mode read_gpu_mode(void)
 {
     const char *text = getenv("FREC_GPU"), *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");

@@ -66,7 +66,6 @@ static void make(int set, size_t elements)
     }
 }
 
-/* Ones everywhere, so that each AllReduce multiplies by the number of GPUs. */
 static void fill(int set)
 {
     static float ones[ELEMENTS];
@@ -77,7 +76,7 @@ static void fill(int set)
              cudaMemcpyAsync(data[set][i], ones, sizeof(ones), cudaMemcpyDefault, streams[set][i]));
 }
 
-/* NCCL's average keeps ones, whatever the number of GPUs and calls. */
+/* The average keeps the ones of fill, whatever the number of GPUs and calls. */
 static void all_reduce(int set, size_t elements)
 {
     if (gpus > 1)

@@ -185,7 +185,7 @@ static void finish_op(struct machine *m, uint32_t index)
     if (op->done || m->hosts[op->rank].dead)
         return;
     op->done = true;
-    if (op->part != NONE && --m->parts[op->part].left == 0)
+    if (--m->parts[op->part].left == 0)
         finish_part(m, op->part);
 }
 

@@ -216,6 +216,8 @@ static size_t frame_bytes(const struct py_layout *layout)
     end += sizeof(uint64_t);
     if (layout->frame_owner != PY_NOT_THERE && layout->frame_owner >= end)
         end = layout->frame_owner + 1u;
+    if (layout->header != 0 && layout->frame_copy + sizeof(uint32_t) > end)
+        end = layout->frame_copy + sizeof(uint32_t);
     return end;
 }
 

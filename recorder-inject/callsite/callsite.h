@@ -1,6 +1,6 @@
 /*
  * The line of code behind a call: a number for the Python stack (or, without Python, the
- * return address) of the calling thread, cheap enough to be taken on every NCCL call.
+ * return addresses: native.h) of the calling thread, cheap enough to be taken on every NCCL call.
  *
  * How it works. The thread that calls NCCL is the only one that changes its own Python
  * frames, and it is inside our wrapper, so it may walk them without the interpreter lock.
@@ -89,7 +89,8 @@ bool callsite_without_python(void);
 
 /*
  * There may be one by now: the next thread that captures calls find, under no lock, to look its symbols
- * up. Does nothing unless callsite_without_python, and only once. Any thread; never blocks.
+ * up; find may block and allocate. Does nothing unless callsite_without_python, and only once. Any thread;
+ * never blocks itself.
  */
 void callsite_look_again(void (*find)(struct callsite_symbols *symbols));
 
@@ -105,7 +106,8 @@ void callsite_stop(void);
  * further return addresses are found (native.h); NULL for only the one.
  *
  * Any thread, with or without the interpreter lock. Never blocks, allocates or changes
- * errno. In a signal handler that interrupted a capture it returns 0 at worst.
+ * errno; but once in a process it may call what callsite_look_again was given, which does. In a signal
+ * handler that interrupted a capture it returns 0 at worst.
  */
 uint32_t callsite_capture_from(const void *return_address, const void *frame);
 

@@ -4,16 +4,22 @@
  * find.c      directories → sources (one per process: parts of its file, its live region)
  * meta.c      header JSON → struct job_meta
  * snapshot.c  a private, consistent copy of a live region that may be changing
+ * parts.c     the parts of one process's trace, one after another
  * scan.c      one process as one stream of events, file first, then the live region
  * load.c      that stream → struct rec_process with its members
  * callsites.c lines of code behind calls, kept once for all processes
  * site_text.c a call site in words
+ * symbolize.c names of native code, from the modules' files
  * losses.c    ordinals of each thread: what is missing and why
+ * gpu.c       how far the GPU has come on each stream
  * recall.c    what the diagnosis must know of all calls, kept while they are loaded
+ * graphs.c    of these: which calls went into which CUDA graph
  * group.c     processes → jobs
  * rank.c      ranks, also derived ones, and the order of processes
  * fate.c      how each process ended
  * comms.c     members → communicators
+ * parallel.c  the same for many processes, by several threads
+ * util.c      containers
  * job.c       the interface
  */
 #ifndef REC_JOB_INTERNAL_H

@@ -163,6 +163,7 @@ static void test_faults_without_truncation(void **state)
 
 /* ---- a disk that stays full ---- */
 
+/* So many ops fit; the writer keeps 70 more, and 30 wait outside. */
 static void fill_disk(struct fixture *f, struct synth *synth, uint64_t fitting)
 {
     struct rec_writer_status status;
@@ -172,6 +173,8 @@ static void fill_disk(struct fixture *f, struct synth *synth, uint64_t fitting)
     write_ops(f->writer, synth, fitting, 100);
     rec_writer_status(f->writer, &status);
     plan.full_at = (off_t)status.file_bytes;
+    write_ops(f->writer, synth, 70, 70);
+    rec_writer_held(f->writer, synth->now_ns, 30);
 }
 
 static struct rec_reader *reopen_full(struct fixture *f, struct bytes *bytes)
@@ -222,8 +225,6 @@ static void test_full_to_the_end(void **state)
     struct synth synth;
     struct bytes bytes;
     fill_disk(f, &synth, 1000);
-    write_ops(f->writer, &synth, 70, 70);
-    rec_writer_held(f->writer, synth.now_ns, 30);
     write_ops(f->writer, &synth, 7, 0); /* not given while flushes fail by those who keep them: lost */
     const struct rec_end end = {.reason = 1, .status = 7, .tid = 42};
     rec_writer_end(f->writer, synth.now_ns + 1000, &end);
@@ -262,8 +263,6 @@ static void test_full_and_killed(void **state)
     struct synth synth;
     struct bytes bytes;
     fill_disk(f, &synth, 500);
-    write_ops(f->writer, &synth, 70, 70);
-    rec_writer_held(f->writer, synth.now_ns, 30);
     rec_writer_abandon(f->writer);
     struct rec_reader *reader = reopen_full(f, &bytes);
     struct told told = read_told(reader);
@@ -282,8 +281,6 @@ static void test_full_for_a_while(void **state)
     struct synth synth;
     struct bytes bytes;
     fill_disk(f, &synth, 500);
-    write_ops(f->writer, &synth, 70, 70);
-    rec_writer_held(f->writer, synth.now_ns, 30);
     bytes = fixture_read(f, "full.frec");
     struct bytes before = bytes;
     plan.full_at = 0;

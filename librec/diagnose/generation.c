@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "job/sets.h"
+
 struct cluster {
     uint32_t root;
     uint64_t start_ns, last_ns;
@@ -23,7 +25,7 @@ struct cluster {
 struct runs {
     struct rec_process *const *processes;
     size_t nprocs;
-    uint32_t *parent;    /* union-find over processes */
+    uint32_t *parent;    /* sets of processes */
     uint32_t *before;    /* the process that had the same rank before; DIAG_NONE */
     uint32_t *at;        /* process → cluster */
     uint32_t *succeeded; /* by cluster: its processes that the cluster being placed succeeds */
@@ -31,23 +33,14 @@ struct runs {
     size_t nclusters;
 };
 
-static uint32_t root_of(struct runs *r, uint32_t i)
-{
-    while (r->parent[i] != i)
-        i = r->parent[i] = r->parent[r->parent[i]];
-    return i;
-}
-
 static void unite_members(struct runs *r, const struct rec_job *job)
 {
     size_t ncomms;
     struct rec_communicator *const *comms = rec_job_communicators(job, &ncomms);
     for (size_t c = 0; c < ncomms; c++)
-        for (uint32_t i = 1; i < comms[c]->nmembers; i++) {
-            uint32_t a = root_of(r, comms[c]->members[0]->process->index);
-            uint32_t b = root_of(r, comms[c]->members[i]->process->index);
-            r->parent[a > b ? a : b] = a > b ? b : a;
-        }
+        for (uint32_t i = 1; i < comms[c]->nmembers; i++)
+            job_set_unite(r->parent, comms[c]->members[0]->process->index,
+                          comms[c]->members[i]->process->index);
 }
 
 static uint64_t end_of(const struct rec_process *p)
@@ -67,7 +60,7 @@ static void collect_clusters(struct runs *r)
 {
     for (uint32_t i = 0; i < r->nprocs; i++) {
         const struct rec_process *p = r->processes[i];
-        uint32_t root = root_of(r, i);
+        uint32_t root = job_set_root(r->parent, i);
         if (root == i) { /* the root is the first of its set */
             r->at[i] = (uint32_t)r->nclusters;
             r->clusters[r->nclusters++] = (struct cluster){.root = i, .start_ns = p->start_ns};
@@ -86,7 +79,7 @@ static void collect_clusters(struct runs *r)
     for (uint32_t c = 0; c < r->nclusters; c++)
         r->at[r->clusters[c].root] = c;
     for (uint32_t i = 0; i < r->nprocs; i++)
-        r->at[i] = r->at[root_of(r, i)];
+        r->at[i] = r->at[job_set_root(r->parent, i)];
 }
 
 static bool other_restart(const struct rec_process *p, const struct rec_process *before)

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "internal.h"
+#include "job/sets.h"
 
 /*
  * Which processes belong together. Shared communicators prove it, and so do the ids that a
@@ -33,28 +34,10 @@ struct run {
 struct grouping {
     struct job_process **processes;
     size_t count;
-    uint32_t *parent; /* union-find */
+    uint32_t *parent; /* sets of processes */
     struct run *runs;
     size_t nruns;
 };
-
-static uint32_t find_root(struct grouping *g, uint32_t i)
-{
-    while (g->parent[i] != i)
-        i = g->parent[i] = g->parent[g->parent[i]];
-    return i;
-}
-
-static void unite(struct grouping *g, uint32_t a, uint32_t b)
-{
-    a = find_root(g, a);
-    b = find_root(g, b);
-    /* The smaller index stays root: the order of input decides nothing else. */
-    if (a < b)
-        g->parent[b] = a;
-    else
-        g->parent[a] = b;
-}
 
 static bool is_unique(const struct job_meta *meta)
 {
@@ -95,7 +78,7 @@ static bool unite_by_communicator(struct grouping *g)
             if (owner == JOB_MAP_NONE)
                 ok = job_map_put(&owners, uid, i);
             else
-                unite(g, owner, i);
+                job_set_unite(g->parent, owner, i);
         }
     job_map_free(&owners);
     return ok;
@@ -115,7 +98,7 @@ static bool unite_by_unique_id(struct grouping *g)
             ok = job_map_put(&owners, key, i);
         else if (same_key(meta, &g->processes[owner]->source.meta) &&
                  strcmp(meta->step, g->processes[owner]->source.meta.step) == 0)
-            unite(g, owner, i);
+            job_set_unite(g->parent, owner, i);
     }
     job_map_free(&owners);
     return ok;
@@ -195,7 +178,7 @@ static bool collect_runs(struct grouping *g)
     bool ok = true;
     g->nruns = 0;
     for (uint32_t i = 0; i < g->count && ok; i++) {
-        uint32_t root = find_root(g, i);
+        uint32_t root = job_set_root(g->parent, i);
         uint32_t at = job_map_get(&index, root);
         if (at == JOB_MAP_NONE) {
             at = (uint32_t)g->nruns++;
@@ -226,7 +209,7 @@ static bool unite_by_time(struct grouping *g)
         while (k < nopen && !belongs(&g->runs[open[k]], &g->runs[i]))
             k++;
         if (k < nopen) {
-            unite(g, g->runs[open[k]].root, g->runs[i].root);
+            job_set_unite(g->parent, g->runs[open[k]].root, g->runs[i].root);
             ok = run_absorb(&g->runs[open[k]], &g->runs[i]);
             continue;
         }
@@ -293,7 +276,7 @@ static bool list_jobs(struct rec_job *job, struct grouping *g)
         ok = job_map_put(&group_of, run->root, i);
     }
     for (uint32_t i = 0; i < g->count && ok; i++)
-        g->processes[i]->group = job_map_get(&group_of, find_root(g, i));
+        g->processes[i]->group = job_map_get(&group_of, job_set_root(g->parent, i));
     job_map_free(&group_of);
     job->ncandidates = g->nruns;
     if (ok)

@@ -4,7 +4,6 @@
  */
 #include "diag.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,8 +95,7 @@ struct loading {
     struct job_tail *tails; /* by process */
     size_t size;
     bool cancelled;
-    pthread_mutex_t lock;   /* for error */
-    struct rec_error error; /* the first one */
+    struct job_first_error failure;
 };
 
 /* Taking a tail may mean to read the traces again. */
@@ -115,12 +113,8 @@ static void take_tail(void *context, size_t index)
     struct rec_error error = {0};
     enum rec_code code =
         job_tail_take(loading->d->procs[index].p, loading->size, &loading->tails[index], &error);
-    if (code == REC_OK)
-        return;
-    pthread_mutex_lock(&loading->lock);
-    if (loading->error.code == REC_OK)
-        loading->error = error;
-    pthread_mutex_unlock(&loading->lock);
+    if (code != REC_OK)
+        job_note_error(&loading->failure, &error);
 }
 
 static void take_op(const struct diag *d, uint32_t proc, const struct rec_op *op, struct diag_op *to)
@@ -221,10 +215,10 @@ static enum rec_code load_windows(struct diag *d, struct loading *loading)
     job_parallel(d->threads, &(struct job_parallel){d->nprocs, take_tail, take_tick, loading});
     if (loading->cancelled)
         return job_cancelled(d->err);
-    if (loading->error.code != REC_OK) {
+    if (loading->failure.error.code != REC_OK) {
         if (d->err)
-            *d->err = loading->error;
-        return loading->error.code;
+            *d->err = loading->failure.error;
+        return loading->failure.error.code;
     }
     for (uint32_t i = 0; i < d->nprocs; i++)
         take_facts(d, i, &loading->tails[i]);
@@ -360,7 +354,7 @@ static bool make_tables(struct diag *d)
 
 enum rec_code diag_load(struct diag *d)
 {
-    struct loading loading = {.d = d, .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct loading loading = {.d = d, .failure = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     d->oom = !make_tables(d) || !(loading.tails = calloc(d->nprocs + 1, sizeof *loading.tails));
     loading.size = job_tail_size(d->nprocs);
     enum rec_code code = d->oom ? REC_OK : load_windows(d, &loading);

@@ -15,9 +15,8 @@ struct loading {
     pthread_t caller;
     _Atomic size_t loaded;
     _Atomic bool stop;
-    bool cancelled;         /* the caller's thread's own */
-    pthread_mutex_t lock;   /* for error */
-    struct rec_error error; /* the first one; read after the threads were joined */
+    bool cancelled; /* the caller's thread's own */
+    struct job_first_error failure;
 };
 
 /* Called now and then by whoever loads. */
@@ -47,10 +46,7 @@ static void load_one(void *context, size_t index)
     atomic_fetch_add_explicit(&loading->loaded, 1, memory_order_relaxed);
     if (code == REC_OK)
         return;
-    pthread_mutex_lock(&loading->lock);
-    if (loading->error.code == REC_OK)
-        loading->error = error;
-    pthread_mutex_unlock(&loading->lock);
+    job_note_error(&loading->failure, &error);
     atomic_store_explicit(&loading->stop, true, memory_order_relaxed);
 }
 
@@ -67,7 +63,7 @@ static enum rec_code load_all(struct rec_job *job, const struct rec_job_options 
                               .count = job->nall,
                               .progress = options->progress,
                               .caller = pthread_self(),
-                              .lock = PTHREAD_MUTEX_INITIALIZER};
+                              .failure = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     const struct job_parallel pieces = {job->nall, load_one, load_tick, &loading};
     for (size_t i = 0; i < job->nall; i++)
         job->all[i]->recall.size = options->analyze ? job_tail_size(job->nall) : 0;
@@ -76,9 +72,9 @@ static enum rec_code load_all(struct rec_job *job, const struct rec_job_options 
     job_parallel(options->threads, &pieces);
     if (loading.cancelled)
         return job_cancelled(err);
-    if (loading.error.code != REC_OK && err)
-        *err = loading.error;
-    return loading.error.code;
+    if (loading.failure.error.code != REC_OK && err)
+        *err = loading.failure.error;
+    return loading.failure.error.code;
 }
 
 static enum rec_code find_all(struct rec_job *job, const char *const *dirs, size_t ndirs,

@@ -1,6 +1,5 @@
 #include "job/parallel.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -55,4 +54,12 @@ void job_parallel(unsigned threads, const struct job_parallel *pieces)
     }
     for (size_t i = 0; i < started; i++)
         pthread_join(helpers[i], NULL);
+}
+
+void job_note_error(struct job_first_error *first, const struct rec_error *error)
+{
+    pthread_mutex_lock(&first->lock);
+    if (first->error.code == REC_OK)
+        first->error = *error;
+    pthread_mutex_unlock(&first->lock);
 }

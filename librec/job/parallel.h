@@ -6,8 +6,11 @@
 #ifndef REC_JOB_PARALLEL_H
 #define REC_JOB_PARALLEL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+#include "rec/error.h"
 
 #define JOB_THREADS_MAX 16
 
@@ -27,5 +30,13 @@ struct job_parallel {
  * Everything that work wrote is visible to the caller afterwards.
  */
 void job_parallel(unsigned threads, const struct job_parallel *pieces);
+
+/* The first thing that went wrong in any piece. */
+struct job_first_error {
+    pthread_mutex_t lock;   /* PTHREAD_MUTEX_INITIALIZER at first */
+    struct rec_error error; /* code REC_OK: nothing did. Read when all threads are through */
+};
+/* From a piece of work. */
+void job_note_error(struct job_first_error *first, const struct rec_error *error);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * Inside the diagnosis (docs/verdicts.md tells the method).
  *
- * A struct diag is one analysis of one job, used by one thread. Its phases run in this order
- * and each only reads what the earlier ones left:
+ * A struct diag is one analysis of one job, used by one thread; only diag_load works on several
+ * processes at a time. Its phases run in this order and each only reads what the earlier ones left:
  *
  *   diag_load      the last ops of every process, in launch order
  *   diag_fates     how each process ended, and which calls were made when others had given up

@@ -1,71 +1,4 @@
-#include "rec/drain.h"
-
-#include <string.h>
-
-#include "rec/callsite.h"
-
-/*
- * Threads: everything in struct rec_drain belongs to the draining thread. In the region,
- * application threads publish (release) and this file takes (acquire): chunk.done,
- * thread.id, thread.exited, comm.version, redop.used, stream.used. In the other direction
- * the drain frees with release and the recorder's claim takes with acquire: chunk.owner,
- * thread.id, comm.state.
- */
-
-struct comm_seen {
-    uint32_t id;
-    uint32_t version;
-    uint32_t async_error;
-    uint64_t next_seq, p2p_entered, lost;
-    bool dying; /* this step began with the entry destroyed or failed */
-    bool busy;  /* an open op names it */
-};
-
-struct thread_seen {
-    uint32_t id;
-    bool gone; /* this step began with the thread exited */
-    bool owns; /* a chunk is still its */
-    char name[16];
-    uint64_t next; /* ordinal after the last op or loss given to the writer */
-};
-
-struct pending {
-    uint64_t claim;
-    uint32_t chunk;
-    uint32_t done;
-};
-
-/* Of one stream. */
-struct gpu_seen {
-    struct rec_gpu given;    /* to the writer, last */
-    bool again;              /* and that may be lost */
-    bool timed;              /* exact times come */
-    uint64_t started, ended; /* shown by the marks in the last step */
-};
-
-struct rec_drain {
-    struct rec_live live;
-    struct rec_clock clock;
-    bool failing; /* the last flush failed: nothing is given until the writer works again */
-    bool opens_written;
-    uint64_t opens_key; /* of the open ops written last */
-    uint64_t unslotted;
-    uint64_t forgotten; /* ops of threads that are gone, never given because writing failed */
-    struct comm_seen *comms;
-    struct thread_seen *threads;
-    uint8_t *redops, *streams;
-    struct gpu_seen *gpu;
-    rec_drain_take_time *take_time;
-    uint32_t *given; /* per chunk: slots handed to the writer; drained follows when they are safe */
-    struct pending *pending;
-    uint32_t npending;
-    uint64_t horizon; /* chunks claimed later wait for the next step */
-    struct rec_op *opens;
-    rec_drain_resolve *resolve;
-    void *resolve_context;
-    struct rec_live_callsite callsite; /* given to the writer last */
-    struct rec_op batch[REC_LIVE_CHUNK_SLOTS];
-};
+#include "drain_state.h"
 
 static size_t align64(size_t bytes)
 {
@@ -107,12 +40,6 @@ struct rec_drain *rec_drain_init(void *memory, const struct rec_live *live)
     for (uint32_t i = 0; i < header->chunk_count; i++)
         drain->given[i] = atomic_load_explicit(&live->chunks[i].drained, memory_order_relaxed);
     return drain;
-}
-
-void rec_drain_resolver(struct rec_drain *drain, rec_drain_resolve *resolve, void *context)
-{
-    drain->resolve = resolve;
-    drain->resolve_context = context;
 }
 
 void rec_drain_times(struct rec_drain *drain, rec_drain_take_time *take)
@@ -231,141 +158,6 @@ static uint64_t write_chunk(struct rec_drain *drain, struct rec_writer *writer, 
     drain->threads[thread_index].next = drain->batch[count - 1].ordinal + 1;
     drain->given[item->chunk] = item->done;
     return count;
-}
-
-/* ---- definitions ---------------------------------------------------------------------- */
-
-static bool read_comm(const struct rec_live_comm *comm, uint32_t *version, struct rec_comm_def *def,
-                      const struct rec_clock *clock)
-{
-    for (int tries = 0; tries < 64; tries++) {
-        *version = atomic_load_explicit(&comm->version, memory_order_acquire);
-        if (*version == 0)
-            return false;
-        if (*version & 1)
-            continue;
-        *def = (struct rec_comm_def){
-            .id = atomic_load_explicit(&comm->id, memory_order_relaxed),
-            .state = atomic_load_explicit(&comm->state, memory_order_relaxed),
-            .nranks = atomic_load_explicit(&comm->nranks, memory_order_relaxed),
-            .rank = atomic_load_explicit(&comm->rank, memory_order_relaxed),
-            .uid = atomic_load_explicit(&comm->uid, memory_order_relaxed),
-            .parent_uid = atomic_load_explicit(&comm->parent_uid, memory_order_relaxed),
-            .parent_seq = atomic_load_explicit(&comm->parent_seq, memory_order_relaxed),
-            .comm_hash = atomic_load_explicit(&comm->comm_hash, memory_order_relaxed),
-            .handle = atomic_load_explicit(&comm->handle, memory_order_relaxed),
-            .created_ns = rec_clock_ns(clock, atomic_load_explicit(&comm->created, memory_order_relaxed)),
-            .device = atomic_load_explicit(&comm->device, memory_order_relaxed),
-            .color = atomic_load_explicit(&comm->color, memory_order_relaxed),
-            .made_by = atomic_load_explicit(&comm->made_by, memory_order_relaxed),
-            .async_error = atomic_load_explicit(&comm->async_error, memory_order_relaxed),
-        };
-        /* The name is written once, before the first version is published. */
-        memcpy(def->name, comm->name, sizeof(def->name) - 1);
-        atomic_thread_fence(memory_order_acquire);
-        if (atomic_load_explicit(&comm->version, memory_order_relaxed) == *version)
-            return true;
-    }
-    return false;
-}
-
-static void write_comms(struct rec_drain *drain, struct rec_writer *writer)
-{
-    const struct rec_live *live = &drain->live;
-    for (uint32_t i = 0; i < live->header->comm_count; i++) {
-        const struct rec_live_comm *comm = &live->comms[i];
-        struct comm_seen *seen = &drain->comms[i];
-        uint32_t version = atomic_load_explicit(&comm->version, memory_order_relaxed);
-        uint32_t error = atomic_load_explicit(&comm->async_error, memory_order_relaxed);
-        if (version == seen->version && error == seen->async_error)
-            continue;
-        struct rec_comm_def def;
-        if (!read_comm(comm, &version, &def, &drain->clock))
-            continue;
-        if (def.state == REC_LIVE_COMM_FREE)
-            def.state = REC_LIVE_COMM_DESTROYED;
-        rec_writer_comm(writer, &def);
-        if (def.id != seen->id || seen->version == 0)
-            *seen = (struct comm_seen){.id = def.id, .dying = seen->dying, .busy = seen->busy};
-        seen->version = version;
-        seen->async_error = def.async_error;
-    }
-}
-
-static void write_threads(struct rec_drain *drain, struct rec_writer *writer)
-{
-    const struct rec_live *live = &drain->live;
-    for (uint32_t i = 0; i < live->header->thread_count; i++) {
-        const struct rec_live_thread *thread = &live->threads[i];
-        struct thread_seen *seen = &drain->threads[i];
-        uint32_t id = atomic_load_explicit(&thread->id, memory_order_acquire);
-        if (id == 0 || (id == seen->id && memcmp(seen->name, thread->name, sizeof(seen->name)) == 0))
-            continue;
-        struct rec_thread_def def = {
-            .id = id,
-            .tid = atomic_load_explicit(&thread->tid, memory_order_relaxed),
-        };
-        memcpy(def.name, thread->name, sizeof(def.name) - 1);
-        rec_writer_thread(writer, &def);
-        if (id != seen->id)
-            seen->next = 0;
-        seen->id = id;
-        memcpy(seen->name, thread->name, sizeof(seen->name));
-    }
-}
-
-static void write_redops(struct rec_drain *drain, struct rec_writer *writer)
-{
-    const struct rec_live *live = &drain->live;
-    for (uint32_t i = 0; i < live->header->redop_count; i++) {
-        const struct rec_live_redop *redop = &live->redops[i];
-        if (drain->redops[i] || !atomic_load_explicit(&redop->used, memory_order_acquire))
-            continue;
-        struct rec_redop_def def = {
-            .redop = REC_REDOP_USER + i,
-            .dtype = redop->dtype,
-            .residence = redop->residence,
-            .comm = redop->comm_id,
-            .scalar = redop->scalar,
-            .hash = redop->hash,
-        };
-        rec_writer_redop(writer, &def);
-        drain->redops[i] = 1;
-    }
-}
-
-static void write_streams(struct rec_drain *drain, struct rec_writer *writer)
-{
-    const struct rec_live *live = &drain->live;
-    for (uint32_t i = 0; i < live->header->stream_count; i++) {
-        const struct rec_live_stream *stream = &live->streams[i];
-        if (drain->streams[i] || !atomic_load_explicit(&stream->used, memory_order_acquire))
-            continue;
-        struct rec_stream_def def = {.id = i, .device = stream->device, .handle = stream->handle};
-        rec_writer_stream(writer, &def);
-        drain->streams[i] = 1;
-    }
-}
-
-/* The writer asks for the call sites of the ops that it is given. */
-static bool find_callsite(void *context, uint32_t id, struct rec_callsite_def *def)
-{
-    struct rec_drain *drain = context;
-    struct rec_live_callsite *site = &drain->callsite;
-    if (!rec_live_callsite(&drain->live, id, site))
-        return false;
-    if (site->def.kind == REC_CALLSITE_NATIVE) {
-        for (uint32_t i = 0; i < site->naddresses; i++) {
-            struct rec_source_frame *frame = &site->frames[i];
-            *frame = (struct rec_source_frame){.file = "", .function = "", .offset = site->addresses[i]};
-            if (drain->resolve)
-                (void)drain->resolve(drain->resolve_context, site->addresses[i], frame);
-        }
-        site->def.nframes = site->naddresses;
-        site->def.frames = site->frames;
-    }
-    *def = site->def;
-    return true;
 }
 
 /* ---- open ops, counters, losses --------------------------------------------------------- */
@@ -651,11 +443,7 @@ enum rec_code rec_drain_step(struct rec_drain *drain, struct rec_writer *writer,
     if (writer && code == REC_OK) {
         /* Finished slots are found first, so every definition they name is seen below. */
         find_pending(drain, true);
-        write_comms(drain, writer);
-        write_threads(drain, writer);
-        write_redops(drain, writer);
-        write_streams(drain, writer);
-        rec_writer_callsites(writer, find_callsite, drain);
+        rec_drain_definitions(drain, writer);
         for (uint32_t i = 0; i < drain->npending; i++)
             result->ops += write_chunk(drain, writer, time_ns, &drain->pending[i]);
         write_opens(drain, writer, time_ns, final);

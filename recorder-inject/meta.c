@@ -242,12 +242,9 @@ static void put_env(struct json *json)
 /* Elsewhere the pid names another process, or none: in the host's view of a container, and the reverse. */
 static void put_pid_namespace(struct json *json)
 {
-    char text[64];
-    ssize_t n = readlink("/proc/self/ns/pid", text, sizeof(text) - 1); /* "pid:[4026531836]" */
-    text[n > 0 ? n : 0] = '\0';
-    const char *digits = strchr(text, '[');
-    if (digits)
-        put_number(json, "pid_ns", strtoull(digits + 1, NULL, 10));
+    uint64_t number = rec_pid_namespace();
+    if (number)
+        put_number(json, "pid_ns", number);
 }
 
 static void put_exe(struct json *json)

@@ -194,21 +194,16 @@ static bool is_silent(const struct rec_live_header *header)
            (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec > alive + SILENT_NS;
 }
 
-uint64_t rec_pid_namespace(void)
-{
-    char text[64];
-    ssize_t n = readlink("/proc/self/ns/pid", text, sizeof(text) - 1); /* "pid:[4026531836]" */
-    text[n > 0 ? n : 0] = '\0';
-    const char *digits = strchr(text, '[');
-    return digits ? strtoull(digits + 1, NULL, 10) : 0;
-}
-
 static bool is_foreign(const struct rec_live_header *header)
 {
     static const char key[] = "\"pid_ns\":";
-    const char *at = memmem(header->meta, sizeof(header->meta) - 32, key, sizeof(key) - 1);
+    char number[24] = ""; /* what is behind the metadata must not be read as a part of it */
+    const char *at = memmem(header->meta, sizeof(header->meta) - sizeof(number), key, sizeof(key) - 1);
     uint64_t here = rec_pid_namespace();
-    return at && here && strtoull(at + sizeof(key) - 1, NULL, 10) != here;
+    if (!at || !here)
+        return false;
+    memcpy(number, at + sizeof(key) - 1, sizeof(number) - 1);
+    return strtoull(number, NULL, 10) != here;
 }
 
 enum rec_live_process rec_live_process(const struct rec_live *live)

@@ -2,9 +2,7 @@
 #include "diag.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "job/recall.h"
 

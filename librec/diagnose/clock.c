@@ -12,7 +12,6 @@
 #include "diag.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* A median of so many is as good as one of all. */
 #define SAMPLES_MAX 64

@@ -1,7 +1,6 @@
 #include "lanes.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Differing hashes of one window that are looked at: more kinds of behaviour explain nothing. */
 #define HASHES_MAX 32

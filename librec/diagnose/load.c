@@ -5,7 +5,6 @@
 #include "diag.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "job/internal.h"
 #include "job/parallel.h"

@@ -9,7 +9,6 @@
 #include "diag.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define MATCHES_MIN  20
 #define EXCESS_SHARE 10 /* a tenth of the time and more */

@@ -1,7 +1,5 @@
 #include "format/crc.h"
 
-#include <string.h>
-
 void rec_crc_init(struct rec_crc *crc)
 {
     for (uint32_t i = 0; i < 256; i++) {

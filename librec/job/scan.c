@@ -1,5 +1,4 @@
 #include <stdlib.h>
-#include <string.h>
 
 #include "format/run.h"
 #include "internal.h"

@@ -1,7 +1,6 @@
 #include "synth.h"
 
 #include <stdio.h>
-#include <string.h>
 
 uint64_t synth_draw(uint64_t *random)
 {

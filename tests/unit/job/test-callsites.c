@@ -1,7 +1,6 @@
 /* Call sites of a job: kept once, found by op, and told as a user would tell them. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "rec/drain.h"
 #include "rec/reader.h"

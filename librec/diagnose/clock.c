@@ -18,6 +18,7 @@
 #define SAMPLES_FEW 8 /* up to so many the most different one counts as uncertainty, else the middle 80 % */
 #define CALLS_MAX   (1u << 18)
 #define TELL_NS     INT64_C(100000000)
+#define FAR_NS      (INT64_MAX / 4)
 
 struct pair {
     uint32_t a, b;                /* hosts */
@@ -97,9 +98,15 @@ static struct pair *pair_of(struct diag *d, uint32_t a, uint32_t b)
     return &c->pairs[*at];
 }
 
+/* Times of traces may be anything: so far apart that sums and differences cannot overflow. */
+static int64_t bounded(int64_t ns)
+{
+    return ns > FAR_NS ? FAR_NS : ns < -FAR_NS ? -FAR_NS : ns;
+}
+
 static int64_t difference(uint64_t later, uint64_t earlier)
 {
-    return (int64_t)(later - earlier);
+    return bounded((int64_t)(later - earlier));
 }
 
 /* What one call says about the clocks of two hosts. */
@@ -184,8 +191,7 @@ static int by_value(const void *a, const void *b)
 
 static uint64_t apart(int64_t x, int64_t y)
 {
-    uint64_t far = x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
-    return far < INT64_MAX / 4 ? far : INT64_MAX / 4; /* times of traces may be anything */
+    return (uint64_t)bounded(x > y ? x - y : y - x);
 }
 
 static uint64_t larger(uint64_t x, uint64_t y)
@@ -227,7 +233,7 @@ static void spread_offsets(struct clocks *c)
             bool forward = a->known;
             struct estimate e = estimate(pair), *from = forward ? a : b, *to = forward ? b : a;
             *to = e;
-            to->offset = (int64_t)((uint64_t)from->offset + (uint64_t)(forward ? e.offset : -e.offset));
+            to->offset = bounded(from->offset + (forward ? e.offset : -e.offset));
             to->uncertainty = (from->uncertainty + e.uncertainty) & INT64_MAX;
             changed = true;
         }

@@ -109,6 +109,18 @@ static void host_clocks(void **state)
     story_end(&story);
 }
 
+/* Times of traces may be anything: sums of such differences must not overflow. */
+static void absurd_clocks(void **state)
+{
+    (void)state;
+    struct story story;
+    story_tell(&story, 24, "8-15 clock 9000000000000\n * init w\n repeat 20 * ar w 9\n * exit 0");
+    const struct rec_census *census = story.verdict->census;
+    for (size_t i = 0; i < census->nclocks; i++)
+        assert_in_range(llabs(census->clocks[i].offset_ns), 0, INT64_MAX / 4);
+    story_end(&story);
+}
+
 /* Frameworks send what NCCL has no type for as another one: the bytes are what matters. */
 static void other_types(void **state)
 {
@@ -154,8 +166,9 @@ static void unseen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(figures),     cmocka_unit_test(same_members), cmocka_unit_test(orders),
-        cmocka_unit_test(host_clocks), cmocka_unit_test(other_types),  cmocka_unit_test(unseen),
+        cmocka_unit_test(figures),     cmocka_unit_test(same_members),  cmocka_unit_test(orders),
+        cmocka_unit_test(host_clocks), cmocka_unit_test(absurd_clocks), cmocka_unit_test(other_types),
+        cmocka_unit_test(unseen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,8 @@
 #include "job/parallel.h"
 
 /*
- * Loading: a thread takes the next process; what it fills belongs to that process alone. The first
- * failure ends it all.
+ * Loading: a thread takes the next process; what it fills belongs to that process alone, but for the
+ * store of call sites, which has a lock. The first failure ends it all.
  */
 struct loading {
     struct job_process **processes;

@@ -1,8 +1,9 @@
 /*
  * Diagnosis: from a job to a verdict (docs/verdicts.md).
  *
- * rec_analyze works on a loaded job: checkpoints and frontiers first, then it streams only
- * what it must. Memory is proportional to communicators and ranks, never to ops. The result
+ * rec_analyze works on a loaded job: on checkpoints, frontiers and the last calls of every rank. It
+ * streams a trace again only where these do not reach back far enough, or were not kept
+ * (rec_job_options). Memory is proportional to communicators and ranks, never to ops. The result
  * owns its memory (rec_verdict_free) but refers to the job, which must outlive it.
  */
 #ifndef REC_VERDICT_H

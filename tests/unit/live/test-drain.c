@@ -63,6 +63,7 @@ struct content {
     uint64_t frontier;
     uint32_t gpus; /* progress records */
     struct rec_gpu gpu;
+    uint64_t gpu_ns[8]; /* of the first of them */
     bool in_order;
 };
 
@@ -103,6 +104,7 @@ static struct content read_back(struct fixture *f)
             content.frontier = event.u.frontier.next_seq;
             break;
         case REC_EV_GPU:
+            content.gpu_ns[content.gpus & 7] = event.time_ns;
             content.gpus++;
             content.gpu = event.u.gpu;
             break;
@@ -161,6 +163,52 @@ static void progress_is_told_when_there_is_some(void **state)
     assert_int_equal(content.gpu.ended, 7);
     assert_int_equal(content.gpu.dropped, 8);
     assert_int_equal(content.gpu.error, 700);
+}
+
+static struct rec_drain_time exact[8];
+static size_t nexact, taken;
+
+static bool take_exact(struct rec_drain_time *time)
+{
+    if (taken == nexact)
+        return false;
+    *time = exact[taken++];
+    return true;
+}
+
+/* Where exact times come, the marks wait a step for them; what never comes is told by the marks. */
+static void exact_times_come_before_the_marks(void **state)
+{
+    struct fixture *f = *state;
+    struct rec_live_mark *mark = &f->live.marks[3];
+    atomic_store(&f->live.streams[3].used, 1);
+    atomic_store(&f->live.header->gpu, REC_LIVE_GPU_MARKS);
+    rec_drain_times(f->drain, take_exact);
+    taken = nexact = 0;
+    step(f, false);
+    exact[nexact++] = (struct rec_drain_time){.stream = 3, .launch = 1, .time_ns = NOW - 640};
+    exact[nexact++] = (struct rec_drain_time){.stream = 3, .launch = 1, .ended = true, .time_ns = NOW - 128};
+    exact[nexact++] = (struct rec_drain_time){.stream = 2, .launch = 1, .time_ns = NOW}; /* not in use */
+    exact[nexact++] = (struct rec_drain_time){.stream = UINT32_MAX, .launch = 1, .time_ns = NOW};
+    atomic_store(&mark->start, 1);
+    atomic_store(&mark->end, 1);
+    step(f, false);
+    step(f, false);
+    atomic_store(&mark->start, 2);
+    step(f, false);
+    exact[nexact++] = (struct rec_drain_time){.stream = 3, .launch = 2, .time_ns = NOW - 64};
+    step(f, false);
+    atomic_store(&mark->end, 2); /* nobody tells when */
+    step(f, false);
+    step(f, false);
+    atomic_store(&mark->start, 3);
+    step(f, true);
+    struct content content = read_back(f);
+    static const uint64_t expected[] = {NOW - 640, NOW - 128, NOW - 64, NOW, NOW};
+    assert_int_equal(content.gpus, 5);
+    assert_memory_equal(content.gpu_ns, expected, sizeof(expected));
+    assert_int_equal(content.gpu.started, 3);
+    assert_int_equal(content.gpu.ended, 2);
 }
 
 static void drained_follows_the_flush_and_full_chunks_become_free(void **state)
@@ -377,6 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(everything_arrives_once),
         TEST(progress_is_told_when_there_is_some),
+        TEST(exact_times_come_before_the_marks),
         TEST(drained_follows_the_flush_and_full_chunks_become_free),
         TEST(a_full_ring_counts_the_exact_gap),
         TEST(losses_at_the_end_are_told_by_the_final_step),

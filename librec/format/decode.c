@@ -419,7 +419,8 @@ static bool get_record(struct rec_decoder *d, unsigned type, struct rec_in *in, 
         event->u.gpu.ended = rec_in_varint(in);
         event->u.gpu.started = event->u.gpu.ended + rec_in_varint(in);
         event->u.gpu.dropped = rec_in_varint(in);
-        event->u.gpu.error = rec_in_u32(in);
+        if (in->p != in->end) /* 1.1 ends here */
+            event->u.gpu.error = rec_in_u32(in);
         break;
     }
     return true;

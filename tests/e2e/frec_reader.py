@@ -335,7 +335,8 @@ class Segment:
         if kind == GPU:
             fields["stream"], fields["ended"] = body.varint(), body.varint()
             fields["started"] = fields["ended"] + body.varint()
-            fields["dropped"], fields["error"] = body.varint(), body.varint()
+            fields["dropped"] = body.varint()
+            fields["error"] = body.varint() if body.pos < len(body.data) else 0
             return "gpu", fields
         if kind == OPEN:
             fields["ops"] = body.list(lambda: self.open_op(body))

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/decode.h"
 #include "rec/live.h"
 
 /* Writes out what the fixture's writer has and opens it again. */
@@ -391,12 +392,37 @@ static void test_index_and_hopping_agree(void **state)
     free(bytes.data);
 }
 
+/* Progress of the GPU in a trace of 1.1, which told no error. */
+static void test_older_progress(void **state)
+{
+    static const uint8_t older[] = {REC_WIRE_GPU, 5, 0, 0, 2, 3, 5, 1, 0},
+                         cut[] = {REC_WIRE_GPU, 4, 0, 0, 2, 3, 5, 1};
+    static struct rec_decoder decoder;
+    struct rec_event event;
+    (void)state;
+    rec_decoder_init(&decoder);
+    rec_decoder_segment(&decoder, 64);
+    rec_decoder_piece(&decoder, older, sizeof(older));
+    assert_int_equal(rec_decoder_next(&decoder, &event), REC_OK);
+    assert_int_equal(event.type, REC_EV_GPU);
+    assert_int_equal(event.time_ns, 64);
+    assert_int_equal(event.u.gpu.stream, 3);
+    assert_int_equal(event.u.gpu.started, 6);
+    assert_int_equal(event.u.gpu.ended, 5);
+    assert_int_equal(event.u.gpu.error, 0);
+    assert_int_equal(rec_decoder_next(&decoder, &event), REC_END);
+    rec_decoder_piece(&decoder, cut, sizeof(cut));
+    assert_int_equal(rec_decoder_next(&decoder, &event), REC_ERR_CORRUPT);
+    rec_decoder_fini(&decoder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_header, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_definitions, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_small_records, fixture_setup, fixture_teardown),
+        cmocka_unit_test(test_older_progress),
         cmocka_unit_test_setup_teardown(test_any_ops, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_open_ops, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_stall, fixture_setup, fixture_teardown),

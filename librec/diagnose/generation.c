@@ -147,10 +147,11 @@ static void place_successors(struct runs *r, const uint32_t *first, const uint32
 
 /* Who has no predecessor belongs to the latest generation that had begun by its end and lived on at its
  * start. */
-static void place_others(struct runs *r, uint32_t ngenerations)
+static bool place_others(struct runs *r, uint32_t ngenerations)
 {
     uint64_t *starts = calloc(ngenerations, sizeof *starts), *ends = calloc(ngenerations, sizeof *ends);
-    for (uint32_t c = 0; starts && ends && c < r->nclusters; c++) {
+    bool ok = starts && ends;
+    for (uint32_t c = 0; ok && c < r->nclusters; c++) {
         const struct cluster *cluster = &r->clusters[c];
         if (!cluster->placed && c)
             continue;
@@ -160,7 +161,7 @@ static void place_others(struct runs *r, uint32_t ngenerations)
         if (cluster->last_ns > ends[g])
             ends[g] = cluster->last_ns;
     }
-    for (uint32_t c = 1; starts && ends && c < r->nclusters; c++) {
+    for (uint32_t c = 1; ok && c < r->nclusters; c++) {
         struct cluster *cluster = &r->clusters[c];
         for (uint32_t g = ngenerations; !cluster->placed && g-- > 0;)
             if (starts[g] && starts[g] <= cluster->last_ns && ends[g] >= cluster->start_ns) {
@@ -170,6 +171,7 @@ static void place_others(struct runs *r, uint32_t ngenerations)
     }
     free(starts);
     free(ends);
+    return ok;
 }
 
 static bool place(struct runs *r, uint32_t *ngenerations)
@@ -189,8 +191,7 @@ static bool place(struct runs *r, uint32_t *ngenerations)
         for (uint32_t c = 0; c < r->nclusters; c++)
             if (r->clusters[c].generation + 1 > *ngenerations)
                 *ngenerations = r->clusters[c].generation + 1;
-        if (*ngenerations > 1)
-            place_others(r, *ngenerations);
+        ok = *ngenerations == 1 || place_others(r, *ngenerations);
     }
     free(first);
     free(next);

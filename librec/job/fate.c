@@ -1,4 +1,3 @@
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,30 +25,6 @@ static bool is_here(const struct here *here, const struct job_process *process)
         return false;
     return here->boot_id[0] && strcmp(here->boot_id, process->pub.boot_id) == 0 &&
            strcmp(here->host, process->pub.host) == 0; /* a container sees other pids under another name */
-}
-
-/* proc(5): the start time is field 22, counted behind the last parenthesis. */
-static bool runs(const struct job_process *process)
-{
-    char path[64], text[1024];
-    snprintf(path, sizeof(path), "/proc/%d/stat", process->pub.pid);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return false;
-    size_t length = fread(text, 1, sizeof(text) - 1, file);
-    fclose(file);
-    text[length] = '\0';
-    const char *field = strrchr(text, ')');
-    if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X')
-        return false;
-    field += 2;
-    for (int number = 3; number < 22; number++) {
-        field = strchr(field, ' ');
-        if (!field)
-            return false;
-        field++;
-    }
-    return strtoull(field, NULL, 10) == process->source.meta.start_ticks;
 }
 
 static uint64_t boot_key(const struct rec_process *process)
@@ -117,7 +92,8 @@ static enum rec_process_fate fate_of(const struct signs *signs, const struct her
     if (process->live_read)
         return process->live_alive ? REC_FATE_ALIVE : REC_FATE_VANISHED;
     if (is_here(here, process) && process->pub.pid > 0 && process->source.meta.start_ticks)
-        return runs(process) ? REC_FATE_ALIVE : REC_FATE_VANISHED;
+        return rec_process_runs(process->pub.pid, process->source.meta.start_ticks) ? REC_FATE_ALIVE
+                                                                                    : REC_FATE_VANISHED;
     return fell_silent(signs, process) ? REC_FATE_VANISHED : REC_FATE_UNKNOWN;
 }
 

@@ -127,17 +127,10 @@ static bool read_text(const char *path, char *buffer, size_t size)
     return true;
 }
 
-static bool runs(const struct rec_live_header *header)
+bool rec_process_runs(int32_t pid, uint64_t start_ticks)
 {
-    char text[1024];
-    if (!read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text)))
-        return false;
-    text[strcspn(text, "\n")] = '\0';
-    if (header->boot_id[0] && strcmp(text, header->boot_id) != 0)
-        return false;
-
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/stat", header->pid);
+    char path[64], text[1024];
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     if (!read_text(path, text, sizeof(text)))
         return false;
     /* proc(5): field 2 is in parentheses and may hold anything, so count from the last one. */
@@ -153,7 +146,17 @@ static bool runs(const struct rec_live_header *header)
         if (field)
             field++;
     }
-    return field && strtoull(field, NULL, 10) == header->start_ticks;
+    return field && strtoull(field, NULL, 10) == start_ticks;
+}
+
+static bool runs(const struct rec_live_header *header)
+{
+    char boot_id[64];
+    if (!read_text("/proc/sys/kernel/random/boot_id", boot_id, sizeof(boot_id)))
+        return false;
+    boot_id[strcspn(boot_id, "\n")] = '\0';
+    return (!header->boot_id[0] || strcmp(boot_id, header->boot_id) == 0) &&
+           rec_process_runs(header->pid, header->start_ticks);
 }
 
 /* The region is known by the name that its metadata tells. Not to be seen is no answer. */

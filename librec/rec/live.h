@@ -322,6 +322,12 @@ enum rec_live_process rec_live_process(const struct rec_live *live);
 /* Does it still run here, and the recorder in it? */
 bool rec_live_process_alive(const struct rec_live *live);
 
+/*
+ * Is there a process in the caller's PID namespace with this pid and start time (field 22 of
+ * /proc/PID/stat) that has not ended?
+ */
+bool rec_process_runs(int32_t pid, uint64_t start_ticks);
+
 /* The caller's PID namespace, as /proc tells it; 0 = unknown. Pids of another one mean nothing here. */
 uint64_t rec_pid_namespace(void);
 

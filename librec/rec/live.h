@@ -41,7 +41,7 @@
 #pragma GCC visibility push(default)
 
 #define REC_LIVE_MAGIC       UINT64_C(0x314556494c434552) /* "RECLIVE1" */
-#define REC_LIVE_VERSION     3 /* changes when the layout does; readers take only their own */
+#define REC_LIVE_VERSION     4 /* changes when the layout does; readers take only their own */
 #define REC_LIVE_CHUNK_SLOTS 128
 #define REC_LIVE_META_BYTES  16384
 #define REC_LIVE_PATH_BYTES  1024

@@ -261,7 +261,7 @@ static void summarize(struct classify *c, struct rec_finding *f, const struct di
     struct diag_text t = {0};
     if (only)
         diag_say_proc(&t, only);
-    else if (doubt == CLASSIFY_SOME)
+    else if (doubt >= CLASSIFY_OPEN)
         diag_say_ranks(&t, f->suspects, f->nsuspects);
     else
         diag_say_ranks(&t, f->culprits, f->nculprits);

@@ -56,7 +56,7 @@ enum classify_doubt {
     CLASSIFY_DECIDED,
     CLASSIFY_PAIR, /* one against one: they are named, the others are suspects */
     CLASSIFY_EVEN, /* both sides are named */
-    CLASSIFY_OPEN, /* at a message, or who is not recorded: all are suspects */
+    CLASSIFY_OPEN, /* who is not recorded might tell: all are suspects */
     CLASSIFY_SOME, /* not all of those who did not come need come: they are suspects */
 };
 /* Blames those of the partners that are concerned; who is blamed already only gets more victims. */

@@ -119,13 +119,15 @@ enum classify_side classify_vote(const struct classify *c, const struct diag_wai
      * Who sits outside NCCL and waits for nobody is wrong whoever is right about this op. At one that others
      * have left for good nobody has been looked at so closely.
      */
-    if ((idle && wait->never == DIAG_NEVER_NO) || !*gone || entered > *gone)
+    uint32_t hidden = m->unseen + m->unknown; /* on either side, if they could turn it */
+    if ((idle && wait->never == DIAG_NEVER_NO) || !*gone || (entered > *gone && entered >= *gone + hidden))
         return CLASSIFY_ABSENT;
-    return entered < *gone ? CLASSIFY_FEW : CLASSIFY_TIE;
+    return entered < *gone && entered + hidden <= *gone ? CLASSIFY_FEW : CLASSIFY_TIE;
 }
 
 /* ---- ties ---- */
 
+/* Not as many of both: then members that are not recorded could turn the majority. */
 struct sides {
     uint32_t came, gone; /* one of each; DIAG_NONE */
     uint32_t ncame, ngone;
@@ -177,11 +179,14 @@ static int by_history(struct diag *d, const struct diag_wait *wait, struct sides
 }
 
 /*
- * How sure is it, where nothing decides? Messages go on from rank to rank, so that one too many may follow
- * from what a member did that is not recorded, unless it is what the loop of the one that waits foretold.
+ * How sure is it, where nothing decides? A majority that is none for sure names nobody. Messages go on from
+ * rank to rank, so that one too many may follow from what a member did that is not recorded, unless it is
+ * what the loop of the one that waits foretold.
  */
 static enum classify_doubt undecided(struct diag *d, const struct diag_wait *wait, struct sides sides)
 {
+    if (sides.ncame != sides.ngone)
+        return CLASSIFY_OPEN;
     if (!classify_pair_wait(d, wait))
         return CLASSIFY_EVEN;
     if (wait->kind != DIAG_WAIT_P2P || !diag_hidden(d, wait->comm))
@@ -214,7 +219,9 @@ static void decide_tie(struct classify *c, const struct diag_wait *wait, const u
         free(partners);
         return;
     }
-    int side = (tally[sides.came] > tally[sides.gone]) - (tally[sides.came] < tally[sides.gone]);
+    int side = 0;
+    if (sides.ncame == sides.ngone)
+        side = (tally[sides.came] > tally[sides.gone]) - (tally[sides.came] < tally[sides.gone]);
     int history = side ? 0 : by_history(d, wait, sides, &departure);
     if (history > 0)
         classify_one_too_many(c, wait, sides.came, sides.gone, &departure);
@@ -235,10 +242,10 @@ static void count_ties(struct classify *c, uint32_t *tally)
         const struct diag_wait *wait = &c->d->waits[c->ties[i]];
         size_t count = diag_partners(c->d, wait, &partners);
         struct sides sides = sides_of(c, wait, partners, count);
-        if (sides.ncame == 1 && sides.came != DIAG_NONE)
+        if (sides.ncame == 1 && sides.ngone == 1 && sides.came != DIAG_NONE) {
             tally[sides.came]++;
-        if (sides.ngone == 1)
             tally[sides.gone]++;
+        }
         free(partners);
     }
 }

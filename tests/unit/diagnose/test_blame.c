@@ -41,6 +41,15 @@ static void those_who_left_against_those_who_came(void **state)
         "* init w\n repeat 3 * ar w 9\n 1 exit 0\n 2 recv w 1 9\n 0 recv w 2 9\n 0 notrace\n" HANG;
     story_expect_doubt(3, open, "possible", "", "0-2");
     story_expect_words(3, open, "members that are not recorded might tell");
+    /* A majority that they could turn is none, whichever it is. */
+    static const char few_came[] =
+        "* init w\n repeat 9 * ar w 9\n 6-7 exit 0\n 0-5 ar w 9\n 0-4 notrace\n" HANG;
+    story_expect_doubt(8, few_came, "possible", "", "0-7");
+    story_expect_words(8, few_came, "ranks 6-7 finished and exited");
+    story_expect_doubt(8, "* init w\n repeat 9 * ar w 9\n 5-6 ar w 9\n 0-4,7 exit 0\n 0-4 notrace\n" HANG,
+                       "possible", "", "0-7");
+    story_expect(4, "* init w\n repeat 9 * ar w 9\n 2 exit 0\n 0-1,3 ar w 9\n 3 notrace\n" HANG,
+                 "rank_not_joined", "2", "0-1,3");
 }
 
 static void circles(void **state)

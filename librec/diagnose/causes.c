@@ -219,7 +219,7 @@ static void cause_of_never(struct classify *c, const struct diag_partner *partne
 static void doubt_partners(struct classify *c, struct rec_finding *f, const struct diag_wait *wait,
                            enum classify_doubt doubt, struct diag_text *why)
 {
-    if (doubt == CLASSIFY_DECIDED)
+    if (doubt == CLASSIFY_DECIDED || doubt == CLASSIFY_RULED)
         return;
     const struct diag *d = c->d;
     f->confidence = REC_CONF_POSSIBLE;
@@ -428,6 +428,8 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
         cause_of_never(c, first, wait, &cause);
     else
         cause_of_idle(c, first, wait, &cause);
+    if (doubt == CLASSIFY_RULED && cause.confidence > REC_CONF_LIKELY)
+        cause.confidence = REC_CONF_LIKELY;
     struct rec_finding *f = diag_finding(d, cause.type, cause.confidence, DIAG_TIER_ROOT, wait->since);
     if (!f) {
         free(cause.why.data);

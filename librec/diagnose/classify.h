@@ -54,10 +54,11 @@ void classify_ties(struct classify *c);
 /* How sure is it that those who did not come are wrong? */
 enum classify_doubt {
     CLASSIFY_DECIDED,
-    CLASSIFY_PAIR, /* one against one: they are named, the others are suspects */
-    CLASSIFY_EVEN, /* both sides are named */
-    CLASSIFY_OPEN, /* who is not recorded might tell: all are suspects */
-    CLASSIFY_SOME, /* not all of those who did not come need come: they are suspects */
+    CLASSIFY_RULED, /* by what else is known of them: likely */
+    CLASSIFY_PAIR,  /* one against one: they are named, the others are suspects */
+    CLASSIFY_EVEN,  /* both sides are named */
+    CLASSIFY_OPEN,  /* who is not recorded might tell: all are suspects */
+    CLASSIFY_SOME,  /* not all of those who did not come need come: they are suspects */
 };
 /* Blames those of the partners that are concerned; who is blamed already only gets more victims. */
 void classify_partners(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,

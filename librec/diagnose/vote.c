@@ -228,7 +228,7 @@ static void decide_tie(struct classify *c, const struct diag_wait *wait, const u
     else if (side > 0)
         classify_few(c, wait, sides.ngone);
     else if (side < 0 || history < 0)
-        classify_partners(c, wait, partners, count, CLASSIFY_DECIDED);
+        classify_partners(c, wait, partners, count, CLASSIFY_RULED);
     else
         classify_partners(c, wait, partners, count, undecided(d, wait, sides));
     free(partners);

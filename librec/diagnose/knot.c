@@ -54,7 +54,8 @@ static bool lacks_few(const struct diag *d, const struct knot *k, const struct d
     if (wait->kind != DIAG_WAIT_COLL && wait->kind != DIAG_WAIT_CREATE)
         return false;
     const struct diag_match *m = &d->matches[wait->match];
-    uint32_t lacking = m->absent + m->unseen + m->posted - m->active, entered = m->active + m->assumed;
+    uint32_t lacking = m->absent + m->unseen + m->unknown + m->posted - m->active,
+             entered = m->active + m->assumed;
     if (lacking && lacking == entered)
         return entered > 1 && k->collectives == 1 && k->messages && !k->others;
     return lacking && lacking < entered;

@@ -70,6 +70,10 @@ static void circles(void **state)
         "1\n 2 notrace\n" HANG;
     story_expect_doubt(3, unknown, "possible", "", "0-2");
     story_expect_words(3, unknown, "is not recorded, so who is wrong is not known");
+    /* Also where what they did in the end is all that is missing. */
+    static const char torn[] =
+        "* init w\n * split w x\n repeat 3 * ar w 1\n 0-2 torn\n *-4 ar x 8\n 4 ar w 1\n" HANG;
+    story_expect_doubt(6, torn, "possible", "", "0-2,4");
     /* A majority that counts them as well, and a past that only one has left, tell more. */
     story_expect_doubt(
         6,

@@ -11,14 +11,6 @@
 /* Causes of one kind beyond this are listed by the first ones' victims. */
 #define FINDINGS_MAX 64
 
-bool classify_is_culprit(const struct rec_finding *f, int32_t rank)
-{
-    for (size_t i = 0; i < f->nculprits; i++)
-        if (f->culprits[i] == rank)
-            return true;
-    return false;
-}
-
 void classify_reach(struct classify *c, const uint32_t *nodes, size_t count)
 {
     size_t used = 0;
@@ -131,7 +123,7 @@ void classify_say_wait(struct classify *c, struct diag_text *t, const struct dia
         uint32_t p = c->reverse_from[i];
         ranks = diag_grow(ranks, &capacity, count, sizeof *ranks, &d->oom);
         if (d->oom || (c->blamed[p] && c->blamed[p] == d->nfindings) ||
-            (told && classify_is_culprit(told, d->procs[p].p->rank)))
+            (told && diag_lists_rank(told->culprits, told->nculprits, d->procs[p].p->rank)))
             continue;
         join_ending(&ending, ending_of(d, p, node), !count);
         ranks[count++] = d->procs[p].p->rank;

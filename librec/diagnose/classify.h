@@ -26,7 +26,6 @@ void classify_say_wait(struct classify *c, struct diag_text *t, const struct dia
 void classify_evidence_wait(struct classify *c, struct rec_finding *f, const struct diag_wait *wait);
 /* Fills comm, seq and op. */
 void classify_place(struct classify *c, struct rec_finding *f, const struct diag_wait *wait);
-bool classify_is_culprit(const struct rec_finding *f, int32_t rank);
 
 uint32_t classify_node(const struct diag *d, const struct diag_wait *wait);
 

@@ -580,6 +580,8 @@ void diag_evidence_frames(struct diag *d, struct rec_finding *f, const struct re
 enum diag_list { DIAG_CULPRIT, DIAG_SUSPECT, DIAG_VICTIM };
 void diag_blame(struct diag *d, struct rec_finding *f, enum diag_list list, int32_t rank);
 void diag_sort_ranks(int32_t *ranks, size_t *count); /* ascending, once each */
+/* In any order, while a finding is being made; rec_has_rank() for one that is done. */
+bool diag_lists_rank(const int32_t *ranks, size_t count, int32_t rank);
 
 /* Words for reports. */
 void diag_say_proc(struct diag_text *t, const struct rec_process *p);         /* rank 2 (host a, pid 7) */

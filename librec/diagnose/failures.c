@@ -101,6 +101,18 @@ static bool alike(const struct diag_op *a, const struct diag_op *b)
     return a->op.count == b->op.count && (x > y ? x - y : y - x) < CHANCE_NS;
 }
 
+/* Did all members fail of which the records can tell? */
+static bool all_failed(const struct diag *d, const struct rec_communicator *comm, const int32_t *ranks,
+                       size_t count)
+{
+    for (uint32_t i = 0; i < comm->nmembers; i++) {
+        const struct diag_proc *proc = &d->procs[diag_index(d, comm->members[i]->process)];
+        if (!proc->cut && !proc->gap_ns && !rec_has_rank(ranks, count, proc->p->rank))
+            return false;
+    }
+    return count > 1;
+}
+
 /* Names those who failed alike; nobody when those are all members of a communicator of several. */
 static void blame_alike(struct diag *d, struct rec_finding *f, const struct diag_op *op, bool root)
 {
@@ -111,12 +123,13 @@ static void blame_alike(struct diag *d, struct rec_finding *f, const struct diag
     diag_sort_ranks(f->victims, &f->nvictims);
     struct diag_text t = {0};
     size_t count = root ? f->nculprits : f->nvictims;
+    const int32_t *ranks = root ? f->culprits : f->victims;
     if (count > 1)
-        diag_say_ranks(&t, root ? f->culprits : f->victims, count);
+        diag_say_ranks(&t, ranks, count);
     else
         diag_say_proc(&t, d->procs[op->proc].p);
     say_failure(d, &t, op);
-    bool all = op->member && count > 1 && count == op->member->comm->nmembers;
+    bool all = op->member && all_failed(d, op->member->comm, ranks, count);
     if (all)
         diag_printf(&t, ", as all who took part, so no rank is to blame");
     diag_summary(d, f, &t);

@@ -172,6 +172,14 @@ bool rec_has_rank(const int32_t *ranks, size_t count, int32_t rank)
     return count > 0 && bsearch(&rank, ranks, count, sizeof *ranks, compare_ranks) != NULL;
 }
 
+bool diag_lists_rank(const int32_t *ranks, size_t count, int32_t rank)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ranks[i] == rank)
+            return true;
+    return false;
+}
+
 int rec_fold_ranks(char *buffer, size_t size, const int32_t *ranks, size_t count)
 {
     size_t length = 0;

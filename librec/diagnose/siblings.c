@@ -2,7 +2,7 @@
  * Jobs do the same on many communicators at once. What is wrong in the same way at the same place of
  * several that have no process in common, as the pairs of one split, is one fault.
  */
-#include "classify.h"
+#include "diag.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static void without_culprits(const struct rec_finding *f, int32_t *ranks, size_t
 {
     size_t kept = 0;
     for (size_t i = 0; i < *count; i++)
-        if (!classify_is_culprit(f, ranks[i]))
+        if (!diag_lists_rank(f->culprits, f->nculprits, ranks[i]))
             ranks[kept++] = ranks[i];
     *count = kept;
 }

@@ -158,8 +158,8 @@ static struct sides sides_of(const struct classify *c, const struct diag_wait *w
 static uint32_t culprit_of(const struct classify *c, uint32_t proc)
 {
     uint32_t finding = proc == DIAG_NONE ? 0 : c->blamed[proc];
-    bool culprit = finding && classify_is_culprit(&c->d->findings[finding - 1], c->d->procs[proc].p->rank);
-    return culprit ? finding : 0;
+    const struct rec_finding *f = finding ? &c->d->findings[finding - 1] : NULL;
+    return f && diag_lists_rank(f->culprits, f->nculprits, c->d->procs[proc].p->rank) ? finding : 0;
 }
 
 /* Has one of the two left its own loop on this communicator, and the other not? 1: who came, -1: who left. */

@@ -234,6 +234,10 @@ static void refusals(void **state)
     (void)state;
     story_expect(4, "* init w\n repeat 5 * ar w 100\n * ar w 100 failed\n" HANG, "comm_failed", "", "*");
     story_expect_words(4, "* init w\n repeat 5 * ar w 100\n * ar w 100 failed\n" HANG, "no rank is to blame");
+    story_expect(4, "* init w\n repeat 5 * ar w 100\n 3 torn\n * ar w 100 failed\n" HANG, "comm_failed", "",
+                 "*");
+    story_expect(4, "* init w\n repeat 5 * ar w 100\n 3 lose\n * ar w 100 failed\n" HANG, "comm_failed", "",
+                 "*");
     story_expect(
         3,
         "* init w\n repeat 5 * ar w 9\n 1 async w 6\n 0 async w 6\n * wait 500\n 2 async w 6\n * abort w\n"

@@ -251,10 +251,10 @@ static void say_divergence(const struct diag *d, struct diag_text *t, const stru
     say_called(d, t, v, m);
     if (creation_skipped)
         diag_printf(t, ": the creation of a communicator was left out");
-    else if (v->tie)
-        diag_printf(t, "; it is a tie, so %s may be wrong", others ? "each" : "either side");
     else if (v->thin)
         diag_printf(t, "; what the other members called is not recorded, so either side may be wrong");
+    else if (v->tie)
+        diag_printf(t, "; it is a tie, so %s may be wrong", others ? "each" : "either side");
     if (!creation_skipped && !others && (!v->tie || v->split == DIAG_SPLIT_FIELD))
         say_split(t, v);
 }

@@ -266,9 +266,9 @@ void diag_sides(struct diag *d, struct divergence *v)
         if (items[i].nops && items[i].class_id != v->usual_class &&
             (!v->unusual || items[i].nops > v->unusual->nops))
             v->unusual = &items[i];
-    v->tie = second == v->usual_count;
     size_t hidden = hidden_members(d, v);
     v->thin = hidden && second + hidden >= v->usual_count;
+    v->tie = second == v->usual_count || (v->thin && second + hidden > v->usual_count);
     if (v->unusual && (v->tie || v->thin) && classes == 2 && !v->lanes->from_checkpoint)
         v->tie ? break_tie(d, v) : check_majority(d, v);
 }

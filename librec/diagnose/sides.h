@@ -15,8 +15,8 @@ struct divergence {
     const struct lane *usual, *unusual; /* the most common op, and the first that differs */
     uint32_t usual_class;
     size_t usual_count, known;
-    bool tie;         /* both sides are equal, and nothing else decides */
-    bool thin;        /* members whose op nobody knows could make the smaller side the larger one */
+    bool tie;         /* no side is the larger one for sure, and nothing else decides */
+    bool thin;        /* members whose op nobody knows could make the smaller side as large, or larger */
     bool by_siblings; /* a tie that other communicators with the same calls decided */
     bool by_history;  /* a tie that the culprits' own past decided */
     struct diag_departure departure;

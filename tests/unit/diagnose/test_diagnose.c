@@ -85,6 +85,8 @@ static void order(void **state)
          "*"},
         {"split left out", 4, "* init w\n repeat 3 * ar w 100\n *-2 insplit w\n 2 ar w 100\n" HANG,
          "rank_not_joined", "2", "*-2"},
+        {"split by one alone", 4, "* init w\n repeat 3 * ar w 100\n 2 insplit w\n *-2 ar w 100\n" HANG,
+         "op_mismatch", "2", "*-2"},
     };
     CHECK(table);
 }

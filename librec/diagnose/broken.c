@@ -32,9 +32,7 @@ void classify_failed(struct classify *c, const struct diag_wait *wait)
     classify_say_wait(c, &t, wait);
     diag_summary(d, f, &t);
     diag_evidence_op(d, f, op, "was refused");
-    uint32_t node = classify_node(d, wait);
-    classify_reach(c, &node, 1);
-    classify_victims(c, f);
+    classify_waiting(c, f, wait);
 }
 
 /* Messages of a pair after one that does not fit tell nothing new: they may all be shifted by it. */
@@ -88,9 +86,7 @@ void classify_pair(struct classify *c, const struct diag_wait *wait)
     diag_summary(d, f, &t);
     diag_evidence_op(d, f, a, "called");
     diag_evidence_op(d, f, b, "called");
-    uint32_t node = classify_node(d, wait);
-    classify_reach(c, &node, 1);
-    classify_victims(c, f);
+    classify_waiting(c, f, wait);
 }
 
 /* The divergence of this communicator has been told already: only its victims are new. */
@@ -102,9 +98,7 @@ void classify_divergence(struct classify *c, const struct diag_wait *wait)
                           f->type == REC_VERDICT_INIT_INCOMPLETE || f->type == REC_VERDICT_RANK_NOT_JOINED;
         if (f->comm != wait->comm || !divergence)
             continue;
-        uint32_t node = classify_node(c->d, wait);
-        classify_reach(c, &node, 1);
-        classify_victims(c, f);
+        classify_waiting(c, f, wait);
         return;
     }
 }
@@ -241,9 +235,7 @@ static void classify_host_inside(struct classify *c, const struct diag_wait *wai
     diag_printf(&t, ", which launches it, although everybody has come, while ");
     classify_say_wait(c, &t, wait);
     diag_summary(d, f, &t);
-    uint32_t node = classify_node(d, wait);
-    classify_reach(c, &node, 1);
-    classify_victims(c, f);
+    classify_waiting(c, f, wait);
 }
 
 struct launches {
@@ -344,9 +336,7 @@ void classify_kernel(struct classify *c, const struct diag_wait *wait)
     struct diag_text t = {0};
     say_reached(c, &t, f, wait, n);
     diag_summary(d, f, &t);
-    uint32_t node = classify_node(d, wait);
-    classify_reach(c, &node, 1);
-    classify_victims(c, f);
+    classify_waiting(c, f, wait);
 }
 
 /* A teardown that lacks nobody waits for the work of its communicator: it is the consequence. */
@@ -392,7 +382,5 @@ void classify_lonely(struct classify *c, const struct diag_wait *wait)
     }
     diag_summary(d, f, &t);
     diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
-    uint32_t node = classify_node(d, wait);
-    classify_reach(c, &node, 1);
-    classify_victims(c, f);
+    classify_waiting(c, f, wait);
 }

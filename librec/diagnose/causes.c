@@ -303,9 +303,7 @@ void classify_few(struct classify *c, const struct diag_wait *wait, uint32_t gon
     diag_summary(d, f, &t);
     for (uint32_t i = m->first_op; i != DIAG_NONE && f->nevidence < 4; i = d->ops[i].match_next)
         diag_evidence_op(d, f, &d->ops[i], "called");
-    uint32_t node = classify_node(d, wait);
-    classify_reach(c, &node, 1);
-    classify_victims(c, f);
+    classify_waiting(c, f, wait);
 }
 
 void classify_alone(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
@@ -342,9 +340,7 @@ void classify_alone(struct classify *c, const struct diag_wait *wait, const stru
     diag_evidence_op(d, f, op, "called");
     for (size_t i = 0; i < count && f->nevidence < 4; i++)
         evidence_last(d, f, partners[i].proc);
-    uint32_t node = classify_node(d, wait);
-    classify_reach(c, &node, 1);
-    classify_victims(c, f);
+    classify_waiting(c, f, wait);
 }
 
 void classify_one_too_many(struct classify *c, const struct diag_wait *wait, uint32_t came, uint32_t gone,
@@ -372,9 +368,7 @@ void classify_one_too_many(struct classify *c, const struct diag_wait *wait, uin
     diag_evidence_departure(d, f, departure);
     diag_evidence_op(d, f, op, "waits in");
     evidence_last(d, f, gone);
-    uint32_t node = classify_node(d, wait);
-    classify_reach(c, &node, 1);
-    classify_victims(c, f);
+    classify_waiting(c, f, wait);
 }
 
 /* Is the partner one that this wait's ending depends on by the wait's own reason? */
@@ -397,9 +391,7 @@ static bool concerned(const struct classify *c, const struct diag_wait *wait,
 
 void classify_more_victims(struct classify *c, const struct diag_wait *wait, uint32_t finding)
 {
-    uint32_t node = classify_node(c->d, wait);
-    classify_reach(c, &node, 1);
-    classify_victims(c, &c->d->findings[finding]);
+    classify_waiting(c, &c->d->findings[finding], wait);
     if (c->d->findings[finding].nevidence < 6)
         classify_evidence_wait(c, &c->d->findings[finding], wait);
 }
@@ -460,7 +452,5 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
     diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
     if (cause.type == REC_VERDICT_STUCK_OUTSIDE_NCCL)
         evidence_stack(d, f, first->proc);
-    uint32_t node = classify_node(d, wait);
-    classify_reach(c, &node, 1);
-    classify_victims(c, f);
+    classify_waiting(c, f, wait);
 }

@@ -55,6 +55,13 @@ uint32_t classify_node(const struct diag *d, const struct diag_wait *wait)
     return (uint32_t)d->nprocs + (uint32_t)(wait - d->waits);
 }
 
+void classify_waiting(struct classify *c, struct rec_finding *f, const struct diag_wait *wait)
+{
+    uint32_t node = classify_node(c->d, wait);
+    classify_reach(c, &node, 1);
+    classify_victims(c, f);
+}
+
 /* How waiting ended for those who do not wait any more. */
 struct ending {
     enum { WAITS, ABORTED, DIED, EXITED, ENDED } how; /* ENDED: not all in the same way */

@@ -21,6 +21,8 @@ struct classify {
 void classify_reach(struct classify *c, const uint32_t *nodes, size_t count);
 /* Adds the reached processes as victims, except its culprits and suspects. */
 void classify_victims(struct classify *c, struct rec_finding *f);
+/* Adds everybody who waits there, directly or not. */
+void classify_waiting(struct classify *c, struct rec_finding *f, const struct diag_wait *wait);
 /* "ranks 0-1,3 wait in AllReduce (…), op 7 of communicator … since 12:00:00 UTC" */
 void classify_say_wait(struct classify *c, struct diag_text *t, const struct diag_wait *wait);
 void classify_evidence_wait(struct classify *c, struct rec_finding *f, const struct diag_wait *wait);

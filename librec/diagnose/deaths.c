@@ -163,9 +163,7 @@ void classify_death(struct classify *c, const struct diag_wait *wait)
     diag_summary(d, f, &t);
     evidence_dead(c, f);
     diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
-    uint32_t node = classify_node(d, wait);
-    classify_reach(c, &node, 1);
-    classify_victims(c, f);
+    classify_waiting(c, f, wait);
 }
 
 /* Had the job a fault before them? */

@@ -246,9 +246,7 @@ static void blame_few_absent(struct classify *c, const struct diag_wait *wait,
     diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
     evidence_departures(d, f, s);
     free(partners);
-    uint32_t node = (uint32_t)d->nprocs + (uint32_t)(wait - d->waits);
-    classify_reach(c, &node, 1);
-    classify_victims(c, f);
+    classify_waiting(c, f, wait);
 }
 
 /* ---- the circle ---- */
@@ -513,9 +511,7 @@ static void tell_own(struct classify *c, const struct knot *k, uint32_t proc)
                 other->comm_rank);
     diag_summary(d, f, &t);
     diag_evidence_op(d, f, op, "waits in");
-    uint32_t node = classify_node(d, wait);
-    classify_reach(c, &node, 1);
-    classify_victims(c, f);
+    classify_waiting(c, f, wait);
 }
 
 void classify_knot(struct classify *c, uint32_t component)

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A graph launched so long before has run. */
-#define GRAPH_NS (10 * NS_PER_S)
 /* Launches that are looked at to find out what holds one of them up. */
 #define LAUNCHES_LOOKED 128
 
@@ -133,7 +131,7 @@ static struct reached count_reached(const struct diag *d, const struct diag_matc
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
         const struct diag_op *op = &d->ops[i];
         n.all++;
-        n.captured += (op->op.flags & REC_OF_CAPTURED) != 0;
+        n.captured += diag_captured(op);
         n.not_yet += diag_not_reached(d, op);
         n.left += op->op.state == REC_STATE_COMPLETED;
         n.inside += host_inside(d, op);
@@ -146,7 +144,7 @@ static bool front_unknown(const struct diag *d, const struct diag_op *op)
 {
     const struct diag_proc *proc = &d->procs[op->proc];
     return proc->gap_ns || (proc->graph_ns && proc->graph_ns <= op->op.enter_ns &&
-                            op->op.enter_ns < proc->graph_ns + GRAPH_NS);
+                            op->op.enter_ns < proc->graph_ns + DIAG_GRAPH_NS);
 }
 
 static void blame_reached(struct diag *d, struct rec_finding *f, const struct diag_match *m, struct reached n)
@@ -154,7 +152,7 @@ static void blame_reached(struct diag *d, struct rec_finding *f, const struct di
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
         const struct diag_op *op = &d->ops[i];
         int32_t rank = d->procs[op->proc].p->rank;
-        bool captured = (op->op.flags & REC_OF_CAPTURED) != 0, not_yet = diag_not_reached(d, op);
+        bool captured = diag_captured(op), not_yet = diag_not_reached(d, op);
         if (m->captured ? n.captured * 2 == n.all || captured == (n.captured * 2 < n.all)
                         : not_yet && n.not_yet < n.all && !front_unknown(d, op))
             diag_blame(d, f, DIAG_CULPRIT, rank);
@@ -300,7 +298,7 @@ static bool stuck_together(const struct diag *d, const struct diag_match *m, boo
         const struct diag_op *op = &d->ops[i];
         const struct diag_proc *proc = &d->procs[op->proc];
         const struct rec_op *teardown = &op->member->teardown;
-        bool aborted = teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE;
+        bool aborted = diag_aborts(teardown);
         uint64_t until = aborted ? diag_common(proc, teardown->enter_ns) : proc->life_ns;
         /* What an abort ended, or others have left, may have waited for other work that was done just before.
          */

@@ -8,11 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAME_EXACT (NS_PER_S / 2)     /* both left an end record */
-#define SAME_BLUR  (NS_PER_S * 5 / 2) /* signs of life are that coarse */
-#define SAME_LIFE  (NS_PER_S / 4)     /* what is heard of a process comes so much later at worst */
-#define SAME_CLOCK (60 * NS_PER_S)    /* clocks that nothing compares */
-#define TOLD_MAX   4
+#define SAME_BLUR (NS_PER_S * 5 / 2) /* signs of life are that coarse */
+#define SAME_LIFE (NS_PER_S / 4)     /* what is heard of a process comes so much later at worst */
+#define TOLD_MAX  4
 
 /* Did it wait, or stand still, before it died, as when a watchdog ends a job that hangs already? */
 static bool died_waiting(const struct diag_proc *proc)
@@ -30,7 +28,9 @@ static bool together(const struct diag_proc *a, const struct diag_proc *b)
     if (a->p->fate != b->p->fate || (exact(a) && a->p->end.signal != b->p->end.signal))
         return false;
     uint64_t apart = a->dead_ns > b->dead_ns ? a->dead_ns - b->dead_ns : b->dead_ns - a->dead_ns;
-    return apart <= (a->clock != b->clock ? SAME_CLOCK : exact(a) && exact(b) ? SAME_EXACT : SAME_BLUR);
+    return apart <= (a->clock != b->clock   ? DIAG_UNALIGNED_NS
+                     : exact(a) && exact(b) ? DIAG_ONE_END_NS
+                                            : SAME_BLUR);
 }
 
 void classify_find_deaths(struct classify *c)

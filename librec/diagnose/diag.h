@@ -30,6 +30,13 @@
 #define DIAG_NONE UINT32_MAX
 #define NS_PER_S  UINT64_C(1000000000)
 
+/* Times by which several phases judge. */
+#define DIAG_MISSED_NS    (NS_PER_S * 5 / 2)  /* a heartbeat was due and did not come */
+#define DIAG_ONE_END_NS   (NS_PER_S / 2)      /* a launcher signals one process after another within it */
+#define DIAG_GPU_LAG_NS   (NS_PER_S * 3 / 10) /* the end of an op on the GPU is seen so much later at worst */
+#define DIAG_GRAPH_NS     (NS_PER_S * 10)     /* a graph launched so long before has run */
+#define DIAG_UNALIGNED_NS (NS_PER_S * 60)     /* clocks that nothing compares may differ by it */
+
 /* ---- small containers (util.c) ---- */
 
 /* 64-bit key → index. Keys are hashes; two different things with one hash are not expected. */
@@ -291,6 +298,22 @@ static inline bool diag_stood_still(const struct diag_proc *proc)
     return proc->last_call_ns && proc->dead_ns > proc->last_call_ns + proc->patience_ns;
 }
 
+/* Was the communicator given up with this teardown? */
+static inline bool diag_aborts(const struct rec_op *teardown)
+{
+    return teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE;
+}
+
+/* Or was its work waited for? When that returned, nothing of it is left. */
+static inline bool diag_finishes(unsigned kind)
+{
+    return kind == REC_COMM_DESTROY || kind == REC_COMM_FINALIZE;
+}
+static inline bool diag_finished(const struct rec_op *teardown)
+{
+    return diag_finishes(teardown->kind) && teardown->exit_ns;
+}
+
 static inline size_t diag_nodes(const struct diag *d)
 {
     return d->nprocs + d->nwaits;
@@ -548,6 +571,7 @@ void diag_classify(struct diag *d);
 
 /* ---- siblings.c ---- */
 
+bool diag_share_process(const struct rec_communicator *a, const struct rec_communicator *b);
 /* Makes one finding of those that tell the same of several communicators. */
 void diag_merge_siblings(struct diag *d);
 

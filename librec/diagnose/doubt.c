@@ -14,8 +14,6 @@
 #define SETTLED_NS (NS_PER_S / 20)
 /* What was issued so shortly before a process ended may not have been finished. */
 #define LAST_WORK_NS NS_PER_S
-/* A graph launched so long before the last call has run. */
-#define GRAPH_NS (10 * NS_PER_S)
 
 static uint64_t stream_key(const struct diag_op *op)
 {
@@ -31,10 +29,7 @@ static bool may_break_off(const struct diag_proc *proc)
 
 static bool broke_off(const struct diag_proc *proc, const struct diag_op *op)
 {
-    const struct rec_op *teardown = &op->member->teardown;
-    bool finished =
-        (teardown->kind == REC_COMM_DESTROY || teardown->kind == REC_COMM_FINALIZE) && teardown->exit_ns;
-    return !finished && op->op.enter_ns + LAST_WORK_NS > proc->dead_ns;
+    return !diag_finished(&op->member->teardown) && op->op.enter_ns + LAST_WORK_NS > proc->dead_ns;
 }
 
 static bool lost_a_member(const struct diag *d, const struct diag_match *m)
@@ -161,7 +156,7 @@ bool diag_more_doubts(struct diag *d)
 static bool in_graph(const struct diag_proc *proc, const struct diag_op *op)
 {
     return diag_captured(op) && !op->replayed && proc->graph_ns >= op->op.enter_ns &&
-           proc->graph_ns + GRAPH_NS > proc->last_call_ns;
+           proc->graph_ns + DIAG_GRAPH_NS > proc->last_call_ns;
 }
 
 bool diag_doubts(const struct diag *d)

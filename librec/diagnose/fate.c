@@ -17,7 +17,6 @@
 #define MARGIN_END  (NS_PER_S / 2)     /* an end record has the exact time */
 #define SILENT_NS   (NS_PER_S * 9 / 2) /* two heartbeats missed */
 #define TIMEOUT_NS  NS_PER_S           /* no timeout is shorter */
-#define UNALIGNED   (60 * NS_PER_S)    /* clocks that nothing compares */
 
 static bool own_fault(int signal)
 {
@@ -201,7 +200,7 @@ void diag_fates(struct diag *d)
     struct crowd all = {.lives = malloc((d->nprocs + 1) * sizeof(uint64_t)),
                         .ends = malloc((d->nprocs + 1) * sizeof(uint64_t)),
                         .well = malloc((d->nprocs + 1) * sizeof(uint64_t)),
-                        .margin = UNALIGNED};
+                        .margin = DIAG_UNALIGNED_NS};
     d->oom = d->oom || !crowd.lives || !crowd.ends || !crowd.well || !all.lives || !all.ends || !all.well;
     for (size_t i = 0; i < d->nprocs && !d->oom; i++) {
         struct diag_proc *proc = &d->procs[i];

@@ -125,9 +125,8 @@ static size_t memberships(struct diag *d, const struct rec_process *p, uint32_t 
 }
 
 #define COMMS_MAX 16 /* of one graph; its launches are not compared over further ones */
-#define EXTRA_MAX                                                                                            \
-    (1u << 20) /* ops that stand for launches beside the first; with more, only that one does                \
-                */
+/* Ops that stand for launches beside the first; with more, only that one does. */
+#define EXTRA_MAX (1u << 20)
 
 static bool is_launch(const struct diag_op *op)
 {

@@ -8,10 +8,8 @@
 #include <stdlib.h>
 
 /* Ends and calls of several processes are compared this closely. */
-#define BLUR_EXACT  (NS_PER_S / 10)
-#define BLUR_GPU    (NS_PER_S * 3 / 10) /* an end on the GPU is seen so much later at worst */
-#define BLUR_LIFE   (3 * NS_PER_S)      /* without an end record only the last sign of life is known */
-#define TOGETHER_NS (NS_PER_S / 2)
+#define BLUR_EXACT (NS_PER_S / 10)
+#define BLUR_LIFE  (3 * NS_PER_S) /* without an end record only the last sign of life is known */
 
 /* The first end of a member that had waited. */
 struct deadline {
@@ -64,7 +62,7 @@ static void find_deadlines(struct lateness *l)
             uint32_t clock = d->procs[op->proc].clock;
             if (pass == 0 && end < deadline->ns)
                 *deadline = (struct deadline){end, 0, clock};
-            else if (pass == 1 && clock == deadline->clock && end <= deadline->ns + TOGETHER_NS &&
+            else if (pass == 1 && clock == deadline->clock && end <= deadline->ns + DIAG_ONE_END_NS &&
                      op->op.seq >= deadline->came)
                 deadline->came = op->op.seq + 1;
         }
@@ -158,7 +156,7 @@ static uint32_t op_at(const struct diag *d, const struct rec_member *member, uin
 /* The GPU was seen to end it, the host went on only later. */
 static bool over_before(const struct diag_op *op, uint64_t end)
 {
-    return op->op.gpu_end_ns && op->op.gpu_end_ns + BLUR_GPU < end;
+    return op->op.gpu_end_ns && op->op.gpu_end_ns + DIAG_GPU_LAG_NS < end;
 }
 
 /* Does it have members of which nobody knows when they came? */

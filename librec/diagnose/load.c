@@ -239,7 +239,7 @@ static bool find_aborts(struct diag *d)
             const struct rec_member *member = d->comms[c]->members[i];
             const struct rec_op *teardown = &member->teardown;
             uint64_t when = diag_common(&d->procs[diag_index(d, member->process)], teardown->enter_ns);
-            if ((teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE) && when < aborted)
+            if (diag_aborts(teardown) && when < aborted)
                 aborted = when;
         }
         d->abort_ns[c] = aborted;
@@ -255,8 +255,7 @@ static bool after_abort(const struct diag *d, const struct diag_op *op)
     for (uint32_t i = 0; i < comm->nmembers; i++) {
         const struct rec_op *teardown = &comm->members[i]->teardown;
         const struct diag_proc *proc = &d->procs[diag_index(d, comm->members[i]->process)];
-        if ((teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE) &&
-            proc->clock == d->procs[op->proc].clock &&
+        if (diag_aborts(teardown) && proc->clock == d->procs[op->proc].clock &&
             op->op.enter_ns > diag_common(proc, teardown->enter_ns) + ABORT_SLACK)
             return true;
     }

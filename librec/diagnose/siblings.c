@@ -11,7 +11,7 @@
 /* Such faults begin together. */
 #define TOGETHER_NS NS_PER_S
 
-static bool share_process(const struct rec_communicator *a, const struct rec_communicator *b)
+bool diag_share_process(const struct rec_communicator *a, const struct rec_communicator *b)
 {
     for (uint32_t i = 0; i < a->nmembers; i++)
         for (uint32_t j = 0; j < b->nmembers; j++)
@@ -29,7 +29,7 @@ static bool one_fault(const struct diag *d, size_t a, size_t b)
            x->confidence == y->confidence && x->nculprits && y->nculprits && x->comm && y->comm &&
            x->comm != y->comm && x->comm->nranks == y->comm->nranks && x->comm->parent == y->comm->parent &&
            x->seq == y->seq && x->op.kind == y->op.kind && x->op.count == y->op.count &&
-           x->op.dtype == y->op.dtype && to - from < TOGETHER_NS && !share_process(x->comm, y->comm);
+           x->op.dtype == y->op.dtype && to - from < TOGETHER_NS && !diag_share_process(x->comm, y->comm);
 }
 
 static void take_ranks(struct diag *d, struct rec_finding *into, enum diag_list list, const int32_t *ranks,

@@ -98,15 +98,6 @@ static bool new_argument(const struct diag *d, const struct lane *usual, const s
 
 /* ---- others in the same place ---- */
 
-static bool share_process(const struct rec_communicator *a, const struct rec_communicator *b)
-{
-    for (uint32_t i = 0; i < a->nmembers; i++)
-        for (uint32_t j = 0; j < b->nmembers; j++)
-            if (a->members[i]->process == b->members[j]->process)
-                return true;
-    return false;
-}
-
 /* The signature that all of a communicator issued at a seq; 0 = none, or several. */
 static uint64_t common_sig(const struct diag *d, const struct rec_communicator *comm, uint64_t seq,
                            uint32_t *count)
@@ -129,7 +120,7 @@ static bool is_sibling(const struct diag *d, const struct rec_communicator *comm
                        const struct rec_communicator *other, uint64_t seq)
 {
     if (other == comm || other->nranks != comm->nranks || other->parent != comm->parent ||
-        !diag_has(d, other) || share_process(comm, other))
+        !diag_has(d, other) || diag_share_process(comm, other))
         return false;
     uint64_t same = 0;
     for (; same < SIBLING_OPS && same < seq; same++) {

@@ -11,8 +11,6 @@
 
 /* Added to the source of signals in keys: a pair numbers its messages and its signals separately. */
 #define ONESIDED (1 << 30)
-/* The end of an op is seen so much later at worst. */
-#define ABORT_BLUR (NS_PER_S * 3 / 10)
 /* So many seqs an op: too few ops for so long a span. */
 #define SPARSE 4
 
@@ -416,16 +414,16 @@ static bool ended_by_abort(const struct diag *d, const struct diag_op *op)
     if (!op->member)
         return false;
     const struct rec_op *teardown = &op->member->teardown;
-    if (teardown->kind != REC_COMM_ABORT && teardown->kind != REC_COMM_REVOKE)
+    if (!diag_aborts(teardown))
         return false;
     return !op->op.gpu_end_ns ||
-           op->op.gpu_end_ns + ABORT_BLUR >= diag_common(&d->procs[op->proc], teardown->enter_ns);
+           op->op.gpu_end_ns + DIAG_GPU_LAG_NS >= diag_common(&d->procs[op->proc], teardown->enter_ns);
 }
 
 static bool started_before_abort(const struct diag *d, const struct diag_op *op)
 {
-    return op->op.gpu_start_ns &&
-           op->op.gpu_start_ns + ABORT_BLUR < diag_common(&d->procs[op->proc], op->member->teardown.enter_ns);
+    return op->op.gpu_start_ns && op->op.gpu_start_ns + DIAG_GPU_LAG_NS <
+                                      diag_common(&d->procs[op->proc], op->member->teardown.enter_ns);
 }
 
 /*

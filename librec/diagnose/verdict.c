@@ -11,10 +11,9 @@
 #include "rec/symbolize.h"
 
 #define DEFAULT_STALL_SEC 30
-#define STEPS             5                  /* of one analysis, for progress */
-#define PAST_MAX          16                 /* earlier generations that are examined, the latest ones */
-#define MISSED_NS         (NS_PER_S * 5 / 2) /* a heartbeat was due and did not come */
-#define BACKLOG_NS        (NS_PER_S * 4)     /* a host may wait so long for what its GPU has still to do */
+#define STEPS             5              /* of one analysis, for progress */
+#define PAST_MAX          16             /* earlier generations that are examined, the latest ones */
+#define BACKLOG_NS        (NS_PER_S * 4) /* a host may wait so long for what its GPU has still to do */
 
 struct type_row {
     const char *name;
@@ -155,7 +154,7 @@ static struct rest survey_rest(struct diag *d)
     for (size_t i = 0; i < d->nprocs; i++) {
         struct diag_proc *proc = &d->procs[i];
         bool ended = proc->p->fate == REC_FATE_EXITED || proc->p->fate == REC_FATE_SIGNALED;
-        if (!ended && proc->silence_ns > MISSED_NS) {
+        if (!ended && proc->silence_ns > DIAG_MISSED_NS) {
             proc->suspect = true;
             rest.silent++;
         } else if (!stands_still(proc)) {

@@ -10,15 +10,10 @@
 /* After so many calls on a communicator its members know which kinds of calls to expect. */
 #define UNHEARD_MIN 8
 
-static bool tears_down(unsigned kind)
-{
-    return kind == REC_COMM_DESTROY || kind == REC_COMM_FINALIZE;
-}
-
 static bool in_teardown(const struct rec_process *p)
 {
     for (uint32_t i = 0; i < p->nopen; i++)
-        if (tears_down(p->open[i].kind))
+        if (diag_finishes(p->open[i].kind))
             return true;
     return false;
 }
@@ -51,7 +46,7 @@ bool classify_gone(const struct diag *d, const struct diag_partner *partner, con
         return false; /* it did want to take part */
     return partner->reason == DIAG_ABSENT &&
            (proc->ended_well || in_teardown(proc->p) ||
-            (partner->member && tears_down(partner->member->teardown.kind)) ||
+            (partner->member && diag_finishes(partner->member->teardown.kind)) ||
             classify_went_on(d, partner, wait));
 }
 

@@ -7,15 +7,11 @@
 #include <signal.h>
 #include <stdlib.h>
 
-/* Ends that lie closer together may be one and the same: a launcher signals one process after another. */
-#define SAME_END_NS (NS_PER_S / 2)
-#define MISSED_NS   (NS_PER_S * 5 / 2) /* a heartbeat was due and did not come */
-
 /* When the process aborted the communicator of this op; 0 = it did not. */
 static uint64_t aborted_ns(const struct diag *d, const struct diag_op *op)
 {
     const struct rec_op *teardown = op->member ? &op->member->teardown : NULL;
-    bool abort = teardown && (teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE);
+    bool abort = teardown && diag_aborts(teardown);
     return abort ? diag_common(&d->procs[op->proc], teardown->enter_ns) : 0;
 }
 
@@ -242,16 +238,9 @@ static bool tore_down_before(const struct diag *d, const struct diag_wait *wait,
     if (wait->kind == DIAG_WAIT_COLL && teardown->seq > d->matches[wait->match].seq)
         return false;
     /* Aborting is what one does after waiting in vain: then it is no cause. */
-    bool abort = teardown->kind == REC_COMM_ABORT || teardown->kind == REC_COMM_REVOKE;
+    bool abort = diag_aborts(teardown);
     uint64_t when = diag_common(&d->procs[diag_index(d, member->process)], teardown->enter_ns);
     return !abort || when < wait->since + d->procs[d->ops[wait->op].proc].patience_ns;
-}
-
-/* It returned, so nothing of this communicator is waited for there, whatever else is. */
-static bool teardown_ended(const struct rec_member *member)
-{
-    const struct rec_op *teardown = &member->teardown;
-    return teardown->exit_ns && (teardown->kind == REC_COMM_DESTROY || teardown->kind == REC_COMM_FINALIZE);
 }
 
 /* Had the others waited longer before the death than after it, the death would not be what they waited for.
@@ -275,7 +264,7 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
     if (proc->early_dead && !proc->waits && !proc->followed && mostly_for_the_dead(wait, proc))
         return DIAG_NEVER_DEAD;
     if (wait->kind != DIAG_WAIT_TEARDOWN && partner->member && tore_down_before(d, wait, partner->member) &&
-        (!proc->works || teardown_ended(partner->member)))
+        (!proc->works || diag_finished(&partner->member->teardown)))
         return DIAG_NEVER_TEARDOWN;
     if (proc->p->fate == REC_FATE_EXITED && !proc->waits && !proc->followed &&
         (proc->ended_well || mostly_for_the_dead(wait, proc)))
@@ -418,7 +407,7 @@ static void note_followers(struct diag *d, const struct giving_up *by_clock)
     for (size_t i = 0; i < d->nprocs; i++) {
         struct diag_proc *proc = &d->procs[i];
         uint64_t first = by_clock[proc->clock].first_ns;
-        proc->followed = !proc->waits && first != UINT64_MAX && proc->dead_ns + SAME_END_NS >= first;
+        proc->followed = !proc->waits && first != UINT64_MAX && proc->dead_ns + DIAG_ONE_END_NS >= first;
     }
 }
 
@@ -439,7 +428,7 @@ static bool ended_alone(const struct diag *d, const struct diag_proc *dead)
     size_t with = 0;
     for (size_t i = 0; i < d->nprocs; i++)
         with += d->procs[i].cut ||
-                (diag_ended_badly(&d->procs[i]) && d->procs[i].dead_ns < dead->dead_ns + SAME_END_NS);
+                (diag_ended_badly(&d->procs[i]) && d->procs[i].dead_ns < dead->dead_ns + DIAG_ONE_END_NS);
     size_t missing = d->expected > d->nprocs ? d->expected - d->nprocs : 0;
     return (with + missing) * 2 <= d->nprocs + missing;
 }
@@ -448,7 +437,7 @@ static bool ended_alone(const struct diag *d, const struct diag_proc *dead)
 static bool silent_at_the_end(const struct diag_proc *proc, uint64_t end)
 {
     bool open_end = proc->p->fate == REC_FATE_VANISHED || proc->p->fate == REC_FATE_UNKNOWN;
-    return open_end && !proc->cut && end > proc->life_ns + MISSED_NS;
+    return open_end && !proc->cut && end > proc->life_ns + DIAG_MISSED_NS;
 }
 
 /*

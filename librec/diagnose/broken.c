@@ -2,8 +2,6 @@
 #include "classify.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Launches that are looked at to find out what holds one of them up. */
 #define LAUNCHES_LOOKED 128
@@ -11,7 +9,7 @@
 void classify_failed(struct classify *c, const struct diag_wait *wait)
 {
     struct diag *d = c->d;
-    const struct diag_op *op = &d->ops[wait->culprit_op];
+    const struct diag_op *op = &d->ops[d->matches[wait->match].failed_op];
     if (c->blamed[op->proc]) {
         classify_more_victims(c, wait, c->blamed[op->proc] - 1);
         return;

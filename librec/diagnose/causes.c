@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define PYTHON_FRAMES 12 /* of a stalled thread that are told */
 

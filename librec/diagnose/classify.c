@@ -4,7 +4,6 @@
  */
 #include "classify.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -37,8 +37,6 @@ uint32_t classify_node(const struct diag *d, const struct diag_wait *wait);
 bool classify_gone(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait);
 /* Has it gone on with other work, in the thread that works on this communicator? */
 bool classify_went_on(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait);
-/* Does one wait for one other, and nobody else is known to be concerned? */
-bool classify_pair_wait(const struct diag *d, const struct diag_wait *wait);
 
 enum classify_side { CLASSIFY_ABSENT, CLASSIFY_FEW, CLASSIFY_TIE, CLASSIFY_ALONE };
 /*

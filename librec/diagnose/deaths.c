@@ -5,7 +5,6 @@
 #include "classify.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define SAME_BLUR (NS_PER_S * 5 / 2) /* signs of life are that coarse */

@@ -98,10 +98,8 @@ struct diag_unit {
     uint32_t ops, left; /* all, not done */
     uint32_t first_slot;
     uint32_t queues, heads; /* streams it runs on, and those where it is at the front */
-    uint64_t ordinal;       /* of its last op */
-    uint32_t thread;
-    uint32_t end;  /* op index of the GroupEnd; DIAG_NONE */
-    bool launched; /* false: the host is still between GroupStart and GroupEnd */
+    uint32_t end;           /* op index of the GroupEnd; DIAG_NONE */
+    bool launched;          /* false: the host is still between GroupStart and GroupEnd */
     bool active, done;
 };
 
@@ -168,7 +166,6 @@ struct diag_proc {
     bool gpu_timed;        /* some ops of the window have times of the GPU */
     bool waits;            /* has been blocked for longer than its patience */
     bool works;            /* … in data or creation, not only in a teardown */
-    uint64_t wait_ns;      /* since when; 0 */
     bool late;             /* some of its calls came too late */
     bool gave_up;          /* waited, and then ended itself */
     bool awaited;          /* died, and that is what others waited for */
@@ -178,7 +175,6 @@ struct diag_proc {
 /* Per member, by diag_member_id. */
 struct diag_member {
     uint64_t next_seq; /* ops entered that count (not those after an abort elsewhere) */
-    uint64_t tail_seq; /* lowest seq in the window; UINT64_MAX = none */
 };
 
 enum diag_wait_kind { DIAG_WAIT_COLL, DIAG_WAIT_P2P, DIAG_WAIT_CREATE, DIAG_WAIT_TEARDOWN };
@@ -205,8 +201,7 @@ struct diag_wait {
     uint64_t until;       /* last sign of life of the last one */
     uint64_t patience_ns; /* of the least patient */
     uint32_t waiters;
-    bool stale;          /* somebody has waited for too long */
-    uint32_t culprit_op; /* the refused call of DIAG_NEVER_FAILED; DIAG_NONE */
+    bool stale; /* somebody has waited for too long */
 };
 
 enum diag_reason {
@@ -618,9 +613,8 @@ void diag_say_place(struct diag_text *t, const struct rec_process *p, const stru
 /* The same for all ranks that called op, as far as they did so from one place. */
 void diag_say_places(const struct diag *d, struct diag_text *t, const struct diag_op *op);
 void diag_say_comm(struct diag_text *t,
-                   const struct rec_communicator *comm);  /* communicator "dp" (4 ranks) */
-void diag_say_time(struct diag_text *t, uint64_t ns);     /* 12:01:07 UTC */
-void diag_say_count(struct diag_text *t, uint64_t value); /* 25,503,912 */
-void diag_say_seconds(struct diag_text *t, uint64_t ns);  /* 3.2 s */
+                   const struct rec_communicator *comm); /* communicator "dp" (4 ranks) */
+void diag_say_time(struct diag_text *t, uint64_t ns);    /* 12:01:07 UTC */
+void diag_say_seconds(struct diag_text *t, uint64_t ns); /* 3.2 s */
 
 #endif

@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Windows of one communicator that are read again, and of all of them. */
 #define WINDOWS_MAX 8

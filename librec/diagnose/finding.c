@@ -229,7 +229,8 @@ void diag_say_ranks(struct diag_text *t, const int32_t *ranks, size_t count)
     diag_printf(t, "%s %s", count == 1 ? "rank" : "ranks", folded);
 }
 
-void diag_say_count(struct diag_text *t, uint64_t value)
+/* 25,503,912 */
+static void say_count(struct diag_text *t, uint64_t value)
 {
     char digits[32], out[48];
     int n = snprintf(digits, sizeof digits, "%" PRIu64, value);
@@ -274,7 +275,7 @@ void diag_say_op(struct diag_text *t, const struct rec_op *op)
     if (!(flags & REC_KF_DATA))
         return;
     diag_printf(t, " (");
-    diag_say_count(t, op->count);
+    say_count(t, op->count);
     const char *dtype = rec_dtype_name(op->dtype);
     if (dtype)
         diag_printf(t, " × %s", dtype);

@@ -223,7 +223,7 @@ static bool extend_tables(struct diag *d)
         graphs->comms[graphs->njob + i] = &meeting->comm;
         bases[graphs->njob + i] = (uint32_t)nmembers;
         for (uint32_t k = 0; k < meeting->comm.nmembers; k++)
-            members[nmembers++] = (struct diag_member){meeting->list[k]->next_seq, UINT64_MAX};
+            members[nmembers++] = (struct diag_member){meeting->list[k]->next_seq};
     }
     d->comms = graphs->comms;
     d->ncomms = ncomms;

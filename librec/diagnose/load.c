@@ -285,8 +285,6 @@ static void note_members(void *context, size_t index)
         if (!op->member || !(rec_kind_flags(op->op.kind) & REC_KF_SEQ) || (op->op.flags & REC_OF_NO_SEQ))
             continue;
         struct diag_member *m = diag_member_of(d, op->member);
-        if (op->op.seq < m->tail_seq)
-            m->tail_seq = op->op.seq;
         late = late || op->late;
         if (!op->late && op->op.seq + 1 > m->next_seq)
             m->next_seq = op->op.seq + 1;
@@ -345,7 +343,7 @@ static bool make_tables(struct diag *d)
     for (size_t c = 0; c < d->ncomms; c++) {
         d->member_base[c] = id;
         for (uint32_t i = 0; i < d->comms[c]->nmembers; i++, id++)
-            d->members[id] = (struct diag_member){d->comms[c]->members[i]->next_seq, UINT64_MAX};
+            d->members[id] = (struct diag_member){d->comms[c]->members[i]->next_seq};
     }
     return true;
 }

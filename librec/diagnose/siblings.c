@@ -5,7 +5,6 @@
 #include "diag.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Such faults begin together. */

@@ -258,8 +258,7 @@ static uint32_t new_unit(struct diag *d, const struct diag_op *op)
                                              .first_op = DIAG_NONE,
                                              .last_op = DIAG_NONE,
                                              .first_slot = DIAG_NONE,
-                                             .end = DIAG_NONE,
-                                             .thread = op->op.thread};
+                                             .end = DIAG_NONE};
     return (uint32_t)d->nunits++;
 }
 
@@ -273,7 +272,6 @@ static void add_to_unit(struct diag *d, uint32_t unit_index, uint32_t op_index)
     else
         d->ops[unit->last_op].unit_next = op_index;
     unit->last_op = op_index;
-    unit->ordinal = op->op.ordinal;
     unit->ops++;
     unit->left++;
 }

@@ -4,7 +4,6 @@
  */
 #include "classify.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 /* After so many calls on a communicator its members know which kinds of calls to expect. */
@@ -50,7 +49,8 @@ bool classify_gone(const struct diag *d, const struct diag_partner *partner, con
             classify_went_on(d, partner, wait));
 }
 
-bool classify_pair_wait(const struct diag *d, const struct diag_wait *wait)
+/* Does one wait for one other, and nobody else is known to be concerned? */
+static bool pair_wait(const struct diag *d, const struct diag_wait *wait)
 {
     if (wait->kind == DIAG_WAIT_P2P)
         return true;
@@ -182,7 +182,7 @@ static enum classify_doubt undecided(struct diag *d, const struct diag_wait *wai
 {
     if (sides.ncame != sides.ngone)
         return CLASSIFY_OPEN;
-    if (!classify_pair_wait(d, wait))
+    if (!pair_wait(d, wait))
         return CLASSIFY_EVEN;
     if (wait->kind != DIAG_WAIT_P2P || !diag_hidden(d, wait->comm))
         return CLASSIFY_PAIR;

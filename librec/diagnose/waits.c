@@ -278,7 +278,6 @@ static void judge(struct diag *d, struct diag_wait *wait)
         const struct diag_match *m = &d->matches[wait->match];
         if (m->failed_op != DIAG_NONE) {
             wait->never = DIAG_NEVER_FAILED;
-            wait->culprit_op = m->failed_op;
             return;
         }
         if (!m->compatible) {
@@ -324,7 +323,6 @@ static void add_waiter(struct diag *d, struct diag_map *ids, uint32_t index)
                                                    .comm = op->member->comm,
                                                    .match = op->match,
                                                    .op = index,
-                                                   .culprit_op = DIAG_NONE,
                                                    .since = op->op.enter_ns,
                                                    .patience_ns = UINT64_MAX};
     }
@@ -373,8 +371,6 @@ static void note_waiters(struct diag *d)
         proc->waits = true;
         proc->gave_up = proc->gave_up || diag_ended_itself(proc);
         proc->works = proc->works || op->unit != DIAG_NONE;
-        if (!proc->wait_ns || op->op.enter_ns < proc->wait_ns)
-            proc->wait_ns = op->op.enter_ns;
     }
 }
 

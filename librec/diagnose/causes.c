@@ -332,7 +332,8 @@ void classify_alone(struct classify *c, const struct diag_wait *wait, const stru
     diag_say_comm(&t, f->comm);
     diag_printf(&t, ", at ");
     diag_say_time(&t, wait->since);
-    diag_printf(&t, ", and nobody had called %s there before; or ", rec_kind_name(op->op.kind));
+    diag_printf(&t, ", and nobody had called %s there %s; or ", rec_kind_name(op->op.kind),
+                d->procs[op->proc].whole ? "before" : "in the last calls before");
     diag_say_ranks(&t, f->suspects, f->nsuspects);
     diag_printf(&t, ", outside NCCL, should have come");
     diag_summary(d, f, &t);

@@ -70,7 +70,7 @@ static bool failed_itself(const struct diag *d, const struct diag_wait *wait,
     return wait->never == DIAG_NEVER_EXITED && proc->p->fate == REC_FATE_EXITED && !proc->ended_well;
 }
 
-/* Is a call of this kind on this communicator new to its members, after many others? */
+/* Is a call of this kind on this communicator new to its members, after many others of the window? */
 static bool unheard(const struct diag *d, const struct diag_match *m)
 {
     const struct diag_op *op = &d->ops[m->first_op];

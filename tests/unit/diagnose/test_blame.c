@@ -190,6 +190,9 @@ static void alone(void **state)
     static const char new_kind[] = "* init w\n repeat 10 * ar w 64\n 0 ag w 128\n" HANG;
     story_expect_doubt(4, new_kind, "possible", "0", "1-3");
     story_expect_words(4, new_kind, "nobody had called AllGather there before; or ranks 1-3");
+    /* What lies before the window is not known. */
+    story_expect_words(4, "* init w\n * ag w 8\n repeat 9000 * ar w 64\n 0 ag w 128\n" HANG,
+                       "nobody had called AllGather there in the last calls before; or ranks 1-3");
     /* Several agree on what comes next; so they do when it is the usual; and between two it tells nothing. */
     story_expect(8, "* init w\n repeat 10 * ar w 64\n 0-1 ag w 128\n" HANG, "stuck_outside_nccl", "2-7",
                  "0-1");

@@ -137,12 +137,16 @@ static struct reached count_reached(const struct diag *d, const struct diag_matc
     return n;
 }
 
-/* Calls without a record, or a graph that was replayed, may stand in front of it and wait for somebody. */
+/*
+ * Calls without a record, or a graph that was replayed, may stand in front of it and wait for somebody; and
+ * how far a GPU came after its trace breaks off is not known.
+ */
 static bool front_unknown(const struct diag *d, const struct diag_op *op)
 {
     const struct diag_proc *proc = &d->procs[op->proc];
-    return proc->gap_ns || (proc->graph_ns && proc->graph_ns <= op->op.enter_ns &&
-                            op->op.enter_ns < proc->graph_ns + DIAG_GRAPH_NS);
+    return proc->gap_ns || proc->cut ||
+           (proc->graph_ns && proc->graph_ns <= op->op.enter_ns &&
+            op->op.enter_ns < proc->graph_ns + DIAG_GRAPH_NS);
 }
 
 static void blame_reached(struct diag *d, struct rec_finding *f, const struct diag_match *m, struct reached n)

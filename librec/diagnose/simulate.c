@@ -167,9 +167,12 @@ static void join_match(struct diag *d, uint32_t index)
     m->posted++;
 }
 
+/* A launch without a record is one that nobody knows of. */
 static bool never_launched(const struct diag *d, const struct diag_op *op)
 {
     const struct diag_proc *proc = &d->procs[op->proc];
+    if (proc->gap_ns || proc->cut)
+        return false;
     return op->op.launch ? !job_graph_launches(proc->p, op->op.launch) : proc->graph_ns < op->op.enter_ns;
 }
 

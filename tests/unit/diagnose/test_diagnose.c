@@ -399,6 +399,12 @@ static void capture(void **state)
          ""},
         {"one of four captures", 4, "* init w\n repeat 5 * ar w 9\n 3 capture\n * ar w 9\n" HANG,
          "capture_mismatch", "3", "0-2"},
+        {"its launch may be lost", 4,
+         "* init w\n repeat 5 * ar w 9\n 3 capture 1\n * ar w 9\n 3 lose\n 3 replay 1\n" HANG, "inconclusive",
+         "", "*"},
+        {"its launch may be cut off", 4,
+         "* init w\n repeat 5 * ar w 9\n 3 capture 1\n * ar w 9\n 3 torn\n 3 replay 1\n" HANG, "inconclusive",
+         "", "*"},
         {"all capture", 2, "* init w\n repeat 5 * ar w 9\n * capture\n * ar w 9\n * exit 0", "healthy", "",
          "*"},
     };

@@ -266,6 +266,9 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
     if (wait->kind != DIAG_WAIT_TEARDOWN && partner->member && tore_down_before(d, wait, partner->member) &&
         (!proc->works || diag_finished(&partner->member->teardown)))
         return DIAG_NEVER_TEARDOWN;
+    /* Calls that match are counted where their records are lost; a teardown is not. */
+    if (wait->kind == DIAG_WAIT_TEARDOWN && proc->gap_ns)
+        return DIAG_NEVER_NO;
     if (proc->p->fate == REC_FATE_EXITED && !proc->waits && !proc->followed &&
         (proc->ended_well || mostly_for_the_dead(wait, proc)))
         return DIAG_NEVER_EXITED;

@@ -241,6 +241,17 @@ static void silence_behind_a_collective(void **state)
     story_expect(4, one, "stuck_outside_nccl", "2", "0-1,3");
 }
 
+/* A teardown is not counted where its record is lost. */
+static void lost_teardown(void **state)
+{
+    (void)state;
+    story_expect(4, "* init w\n repeat 9 * ar w 9\n 3 exit 0\n 0-2 in destroy w\n" HANG, "rank_not_joined",
+                 "3", "0-2");
+    story_expect_doubt(
+        4, "* init w\n repeat 9 * ar w 9\n 3 lose\n 3 destroy w\n 3 exit 0\n 0-2 in destroy w\n" HANG,
+        "unknown", "", "3");
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -287,6 +298,7 @@ int main(void)
         cmocka_unit_test(empty),
         cmocka_unit_test(shrinks),
         cmocka_unit_test(silence_behind_a_collective),
+        cmocka_unit_test(lost_teardown),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,8 +54,6 @@ static bool pair_wait(const struct diag *d, const struct diag_wait *wait)
 {
     if (wait->kind == DIAG_WAIT_P2P)
         return true;
-    if (wait->kind != DIAG_WAIT_COLL)
-        return false;
     const struct diag_match *m = &d->matches[wait->match];
     return (wait->comm->nranks == 2 && m->absent == 1) || m->unseen || m->unknown || m->assumed;
 }
@@ -91,7 +89,9 @@ enum classify_side classify_vote(const struct classify *c, const struct diag_wai
 {
     const struct diag *d = c->d;
     *gone = 0;
-    if (wait->kind != DIAG_WAIT_COLL && wait->kind != DIAG_WAIT_P2P)
+    /* To other creations come members that were in no communicator yet, or not all members of one. */
+    if (wait->kind == DIAG_WAIT_TEARDOWN ||
+        (wait->kind == DIAG_WAIT_CREATE && d->ops[wait->op].op.kind != REC_COMM_SPLIT))
         return CLASSIFY_ABSENT;
     const struct diag_match *m = &d->matches[wait->match];
     uint32_t entered = m->posted + m->assumed, idle = 0;

@@ -42,6 +42,13 @@ static void those_who_left_against_those_who_came(void **state)
         "* init w\n repeat 3 * ar w 9\n 1 exit 0\n 2 recv w 1 9\n 0 recv w 2 9\n 0 notrace\n" HANG;
     story_expect_doubt(3, open, "possible", "", "0-2");
     story_expect_words(3, open, "members that are not recorded might tell");
+    /* A split is a call of all like any other. */
+    story_expect_doubt(4, "* init w\n repeat 9 * ar w 9\n *-2 exit 0\n 2 insplit w\n" HANG, "likely", "2",
+                       "");
+    story_expect_doubt(2, "* init w\n repeat 9 * ar w 9\n 1 exit 0\n 0 insplit w\n" HANG, "possible", "1",
+                       "0");
+    story_expect_doubt(4, "* init w\n repeat 9 * ar w 9\n 2 exit 0\n *-2 insplit w\n" HANG, "certain", "2",
+                       "");
     /* A majority that they could turn is none, whichever it is. */
     static const char few_came[] =
         "* init w\n repeat 9 * ar w 9\n 6-7 exit 0\n 0-5 ar w 9\n 0-4 notrace\n" HANG;

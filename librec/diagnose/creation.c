@@ -136,9 +136,7 @@ struct diag_excluded diag_excluded(const struct diag *d, const struct diag_match
         return excluded;
     uint32_t left = 0;
     for (uint32_t i = 0; i < m->comm->nmembers; i++)
-        left += d->members[d->member_base[m->comm->index] + i].next_seq <= m->seq &&
-                !d->procs[diag_index(d, m->comm->members[i]->process)].cut &&
-                diag_has_left(d, m->comm->members[i]);
+        left += diag_lacks(d, m->comm->members[i], m->seq) && diag_has_left(d, m->comm->members[i]);
     excluded.left = left && left <= op->count && left < m->absent + m->unseen + m->unknown;
     excluded.others = op->count - (excluded.left ? left : 0);
     return excluded;

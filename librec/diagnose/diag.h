@@ -339,6 +339,11 @@ static inline struct diag_member *diag_member_of(const struct diag *d, const str
 {
     return &d->members[diag_member_id(d, member)];
 }
+/* Has it not come to the op at seq? Of a trace that is cut off nobody knows. */
+static inline bool diag_lacks(const struct diag *d, const struct rec_member *member, uint64_t seq)
+{
+    return diag_member_of(d, member)->next_seq <= seq && !d->procs[diag_index(d, member->process)].cut;
+}
 /* The present member with this comm rank; NULL when it has no trace. */
 struct rec_member *diag_member_at(const struct rec_communicator *comm, int64_t comm_rank);
 /* The process of a job rank; DIAG_NONE. */

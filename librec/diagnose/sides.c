@@ -222,8 +222,7 @@ static size_t hidden_members(const struct diag *d, const struct divergence *v)
     const struct rec_communicator *comm = v->lanes->comm;
     size_t absent = 0;
     for (uint32_t i = 0; i < comm->nmembers; i++)
-        absent += diag_member_of(d, comm->members[i])->next_seq <= v->lanes->seq &&
-                  !d->procs[diag_index(d, comm->members[i]->process)].cut;
+        absent += diag_lacks(d, comm->members[i], v->lanes->seq);
     size_t told = v->known + absent;
     return comm->nranks > told ? comm->nranks - told : 0;
 }

@@ -137,8 +137,7 @@ static void member_partners(struct diag *d, const struct diag_match *m, struct p
     posted_partners(d, m, list);
     bool without_left = diag_excluded(d, m).left;
     for (uint32_t i = 0; m->absent && i < m->comm->nmembers; i++)
-        if (d->members[d->member_base[m->comm->index] + i].next_seq <= m->seq &&
-            !d->procs[diag_index(d, m->comm->members[i]->process)].cut &&
+        if (diag_lacks(d, m->comm->members[i], m->seq) &&
             !(without_left && diag_has_left(d, m->comm->members[i])))
             add_partner(d, list, m->comm->members[i], diag_index(d, m->comm->members[i]->process),
                         DIAG_ABSENT, DIAG_NONE);

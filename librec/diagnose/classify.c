@@ -182,6 +182,8 @@ static void judge_partners(struct classify *c, const struct diag_wait *wait,
         c->ties[c->nties++] = (uint32_t)(wait - c->d->waits);
     else if (side == CLASSIFY_FEW)
         classify_few(c, wait, gone);
+    else if (side == CLASSIFY_NEARLY)
+        classify_partners(c, wait, partners, count, CLASSIFY_RULED);
     else if (side == CLASSIFY_ALONE)
         classify_alone(c, wait, partners, count);
     else if (wait->kind == DIAG_WAIT_CREATE && diag_excluded(c->d, &c->d->matches[wait->match]).others)

@@ -38,10 +38,11 @@ bool classify_gone(const struct diag *d, const struct diag_partner *partner, con
 /* Has it gone on with other work, in the thread that works on this communicator? */
 bool classify_went_on(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait);
 
-enum classify_side { CLASSIFY_ABSENT, CLASSIFY_FEW, CLASSIFY_TIE, CLASSIFY_ALONE };
+enum classify_side { CLASSIFY_ABSENT, CLASSIFY_NEARLY, CLASSIFY_FEW, CLASSIFY_TIE, CLASSIFY_ALONE };
 /*
- * Who is wrong; gone tells how many left. CLASSIFY_FEW: those who came. CLASSIFY_ALONE: perhaps the one that
- * came, with a call that nobody had made before.
+ * Who is wrong; gone tells how many left. CLASSIFY_NEARLY: those who did not come, if not all members that
+ * are not recorded left, too. CLASSIFY_FEW: those who came. CLASSIFY_ALONE: perhaps the one that came, with a
+ * call that nobody had made before.
  */
 enum classify_side classify_vote(const struct classify *c, const struct diag_wait *wait,
                                  const struct diag_partner *partners, size_t count, uint32_t *gone);

@@ -115,8 +115,10 @@ enum classify_side classify_vote(const struct classify *c, const struct diag_wai
      * have left for good nobody has been looked at so closely.
      */
     uint32_t hidden = m->unseen + m->unknown; /* on either side, if they could turn it */
-    if ((idle && wait->never == DIAG_NEVER_NO) || !*gone || (entered > *gone && entered >= *gone + hidden))
+    if ((idle && wait->never == DIAG_NEVER_NO) || !*gone || entered > *gone + hidden)
         return CLASSIFY_ABSENT;
+    if (entered > *gone && entered == *gone + hidden)
+        return CLASSIFY_NEARLY;
     return entered < *gone && entered + hidden <= *gone ? CLASSIFY_FEW : CLASSIFY_TIE;
 }
 

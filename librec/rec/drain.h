@@ -42,8 +42,9 @@ void rec_drain_resolver(struct rec_drain *drain, rec_drain_resolve *resolve, voi
 
 /*
  * Takes the next launch whose exact time is known: it began, or was over, on the stream with this index of
- * the table. False: no more for now. Of launches that it never names, and of all streams without such a
- * function, the time is that of the step that found the marks changed.
+ * the table. False: none is known that was not taken before; the next step asks again. Of launches that it
+ * never names, and of all streams without such a function, the time is that of the step that found the marks
+ * changed.
  */
 struct rec_drain_time {
     uint32_t stream;

@@ -27,7 +27,6 @@ struct call {
     uint64_t enter;
     uint64_t tail; /* the slot's last word with result 0 */
     uint16_t comm;
-    uint16_t next; /* CommInitAll: the next communicator */
     uint64_t seq;
     struct mark mark; /* of stream ops only */
 };

@@ -1,14 +1,6 @@
 #include "calls.h"
 
-#include <errno.h>
 #include <string.h>
-
-/* The slow halves may make system calls; the application's errno must come through unharmed. */
-#define KEEP_ERRNO __attribute__((cleanup(restore_errno), unused)) const int kept_errno = errno
-static void restore_errno(const int *kept)
-{
-    errno = *kept;
-}
 
 static bool grouped(const struct thread *thread)
 {

@@ -1,7 +1,6 @@
 #include "graphs.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <string.h>
 
 #include "cuda.h"
@@ -9,13 +8,6 @@
 #include "map.h"
 
 #define MAX_GRAPHS 65535
-
-/* The application's errno comes through unharmed. */
-#define KEEP_ERRNO __attribute__((cleanup(restore_errno), unused)) const int kept_errno = errno
-static void restore_errno(const int *kept)
-{
-    errno = *kept;
-}
 
 /* ---- the graphs ------------------------------------------------------------------------------- */
 
@@ -174,7 +166,7 @@ static int launch(launch_fn *real, void *exec, void *stream, bool per_thread, co
     thread->callsite = callsite_capture(NULL); /* of Python only: a native caller is the CUDA runtime */
     launch_open(thread, &call, graph, where, what);
     int error = real(exec, stream);
-    stream_op_close(thread, &call, error == CUDA_OK ? REC_RESULT_SUCCESS : 1 /* ncclUnhandledCudaError */);
+    stream_op_close(thread, &call, error == CUDA_OK ? REC_RESULT_SUCCESS : ncclUnhandledCudaError);
     return error;
 }
 

@@ -11,6 +11,7 @@
 #ifndef INJECT_H
 #define INJECT_H
 
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,6 +26,13 @@
 #define PUBLIC      __attribute__((visibility("default")))
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* Until the end of the block: the application's errno comes through unharmed. */
+#define KEEP_ERRNO __attribute__((cleanup(restore_errno), unused)) const int kept_errno = errno
+static inline void restore_errno(const int *kept)
+{
+    errno = *kept;
+}
 
 /* ---- config.c: the environment, read once at the first NCCL call ----------------------- */
 

@@ -1,6 +1,5 @@
 #include "marks.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,15 +19,6 @@
  */
 #define AHEAD_ALL  240 /* every launch */
 #define AHEAD_SOME 768 /* one of 16; then none */
-
-enum { RESULT_SUCCESS = 0, RESULT_IN_PROGRESS = 7 };
-
-/* The application's errno comes through unharmed. */
-#define KEEP_ERRNO __attribute__((cleanup(restore_errno), unused)) const int kept_errno = errno
-static void restore_errno(const int *kept)
-{
-    errno = *kept;
-}
 
 /* ---- who may mark a stream ---------------------------------------------------------------- */
 
@@ -346,13 +336,12 @@ static uint64_t ahead_of_gpu(const struct mark *mark)
 /* Where there are too many: takes the marks from the launch, and says so before its op is published. */
 static void leave_room(struct mark *mark)
 {
-    uint64_t ahead = ahead_of_gpu(mark), none = 0;
+    uint64_t ahead = ahead_of_gpu(mark);
     if (likely(ahead < AHEAD_ALL) || (ahead < AHEAD_SOME && mark->number % 16 == 0))
         return;
     mark->address = 0;
     unmarked[mark->index] = mark->number;
-    atomic_compare_exchange_strong_explicit(&recorder.live.marks[mark->index].dropped, &none, mark->number,
-                                            memory_order_release, memory_order_relaxed);
+    disown(mark);
 }
 
 static bool claim_told(struct thread *thread, struct mark *mark, uint16_t index, void *stream)
@@ -472,11 +461,11 @@ static void wait_for_async(const struct pending *launch)
 static bool finish(const struct pending *launch, unsigned result)
 {
     bool marked = true;
-    if (result == RESULT_IN_PROGRESS) {
+    if (result == REC_RESULT_IN_PROGRESS) {
         wait_for_async(launch);
         return true;
     }
-    if (result == RESULT_SUCCESS)
+    if (result == REC_RESULT_SUCCESS)
         marked = put_end(&launch->mark);
     else
         give_back(&launch->mark);
@@ -556,11 +545,11 @@ static bool next_settled(uint16_t comm, uint32_t self, uint32_t *at, struct mark
 void marks_async(uint16_t comm, unsigned error)
 {
     KEEP_ERRNO;
-    if (error == RESULT_IN_PROGRESS)
+    if (error == REC_RESULT_IN_PROGRESS)
         return;
     struct mark mark;
     for (uint32_t at = 0; next_settled(comm, self_thread.index + 1, &at, &mark);) {
-        if (error != RESULT_SUCCESS)
+        if (error != REC_RESULT_SUCCESS)
             give_back(&mark);
         else if (!put_end(&mark))
             launch_unmarked(mark.index, mark.number);

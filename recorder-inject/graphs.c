@@ -33,12 +33,13 @@ static uint16_t number_of(void *graph, uint64_t capture)
     uint32_t number = map_find(&graphs, (uintptr_t)graph),
              count = atomic_load_explicit(&graph_count, memory_order_relaxed);
     if (number == MAP_NONE || captures[number] != capture) {
-        map_remove(&graphs, (uintptr_t)graph);
         number = count < MAX_GRAPHS ? count + 1 : 0;
         if (number != 0) {
             captures[number] = capture;
-            map_add(&graphs, (uintptr_t)graph, number);
+            map_put(&graphs, (uintptr_t)graph, number);
             atomic_store_explicit(&graph_count, number, memory_order_relaxed);
+        } else {
+            map_remove(&graphs, (uintptr_t)graph);
         }
     }
     slow_unlock();
@@ -61,9 +62,10 @@ static void made(void *exec, void *graph)
         return;
     slow_lock();
     uint32_t number = map_find(&graphs, (uintptr_t)graph);
-    map_remove(&execs, (uintptr_t)exec);
     if (number != MAP_NONE)
-        map_add(&execs, (uintptr_t)exec, number);
+        map_put(&execs, (uintptr_t)exec, number);
+    else
+        map_remove(&execs, (uintptr_t)exec);
     slow_unlock();
 }
 

@@ -21,6 +21,7 @@
 #include <sys/types.h>
 
 #include "callsite/callsite.h"
+#include "map.h"
 #include "rec/live.h"
 
 #define PUBLIC      __attribute__((visibility("default")))
@@ -278,30 +279,20 @@ void comm_release_freed(void);
 void registry_forget(void);
 extern _Atomic uint32_t comms_pending;
 
-/* handle → (index, flags): lock-free to read, written under the slow lock. */
-#define COMM_HASH_SIZE 4096
-struct comm_hash_entry {
-    _Atomic uint64_t handle; /* 0 = end of a probe chain, 1 = deleted. Release after value */
-    _Atomic uint32_t value;
-};
-extern struct comm_hash_entry comm_hash[COMM_HASH_SIZE];
+/* handle → index, and flags above it: lock-free to read, written under the slow lock. */
+extern struct map_entry comm_entries[1 << 12];
+static inline struct map comm_handles(void)
+{
+    return (struct map){comm_entries, 12};
+}
 
 static inline struct comm_slot comm_find(void *handle)
 {
-    uint64_t key = (uint64_t)(uintptr_t)handle;
-    if (unlikely(key <= 1))
-        return (struct comm_slot){REC_LIVE_NONE16, 0};
-    uint64_t at = (key * UINT64_C(0x9e3779b97f4a7c15)) >> 52;
-    for (unsigned probes = 0; probes < COMM_HASH_SIZE; probes++, at = (at + 1) % COMM_HASH_SIZE) {
-        uint64_t have = atomic_load_explicit(&comm_hash[at].handle, memory_order_acquire);
-        if (likely(have == key)) {
-            uint32_t value = atomic_load_explicit(&comm_hash[at].value, memory_order_relaxed);
-            return (struct comm_slot){(uint16_t)value, (uint16_t)(value >> 16)};
-        }
-        if (have == 0)
-            break;
-    }
-    if (unlikely(atomic_load_explicit(&comms_pending, memory_order_relaxed) != 0))
+    const struct map handles = comm_handles();
+    uint32_t value = map_find(&handles, (uintptr_t)handle);
+    if (likely(value != MAP_NONE))
+        return (struct comm_slot){(uint16_t)value, (uint16_t)(value >> 16)};
+    if (unlikely(atomic_load_explicit(&comms_pending, memory_order_relaxed) != 0) && handle)
         return comm_find_slow(handle);
     return (struct comm_slot){REC_LIVE_NONE16, 0};
 }

@@ -40,7 +40,7 @@ static inline uint32_t map_find(const struct map *map, uint64_t key)
         return MAP_NONE;
     for (uint64_t probes = 0; probes <= mask; probes++, at = (at + 1) & mask) {
         uint64_t have = atomic_load_explicit(&map->entries[at].key, memory_order_acquire);
-        if (have == key)
+        if (__builtin_expect(have == key, 1))
             return atomic_load_explicit(&map->entries[at].value, memory_order_relaxed);
         if (have == 0)
             break;
@@ -48,17 +48,22 @@ static inline uint32_t map_find(const struct map *map, uint64_t key)
     return MAP_NONE;
 }
 
-/* The key is not in the map. A full map stays as it is. */
-static inline void map_add(const struct map *map, uint64_t key, uint32_t value)
+/* A key that was there is found all the while, with its former value or this one. A full map takes no new
+ * key. */
+static inline void map_put(const struct map *map, uint64_t key, uint32_t value)
 {
-    uint64_t at = map_place(map, key), mask = map_mask(map);
+    uint64_t at = map_place(map, key), mask = map_mask(map), place = UINT64_MAX;
     for (uint64_t probes = 0; key > 1 && probes <= mask; probes++, at = (at + 1) & mask) {
-        if (atomic_load_explicit(&map->entries[at].key, memory_order_relaxed) > 1)
-            continue;
-        atomic_store_explicit(&map->entries[at].value, value, memory_order_relaxed);
-        atomic_store_explicit(&map->entries[at].key, key, memory_order_release);
-        return;
+        uint64_t have = atomic_load_explicit(&map->entries[at].key, memory_order_relaxed);
+        if (have == key || (have <= 1 && place == UINT64_MAX))
+            place = at;
+        if (have == key || have == 0)
+            break;
     }
+    if (place == UINT64_MAX)
+        return;
+    atomic_store_explicit(&map->entries[place].value, value, memory_order_relaxed);
+    atomic_store_explicit(&map->entries[place].key, key, memory_order_release);
 }
 
 static inline void map_remove(const struct map *map, uint64_t key)

@@ -15,7 +15,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct comm_private comm_private[REC_LIVE_DEFAULT_COMMS];
-struct comm_hash_entry comm_hash[COMM_HASH_SIZE];
+struct map_entry comm_entries[1 << 12];
 _Atomic uint32_t comms_pending; /* entries with out set; changed under the lock */
 
 void slow_lock(void)
@@ -58,56 +58,22 @@ static void set_state(struct rec_live_comm *comm, enum rec_live_comm_state state
     change_end(comm);
 }
 
-/* ---- the hash of handles, under the lock ------------------------------------------------ */
+/* ---- handles, under the lock ---------------------------------------------------------- */
 
-static uint64_t hash_place(uint64_t key)
+static void handle_add(void *handle, uint16_t index)
 {
-    return (key * UINT64_C(0x9e3779b97f4a7c15)) >> 52;
-}
-
-static void hash_add(void *handle, uint16_t index)
-{
-    uint64_t key = (uint64_t)(uintptr_t)handle;
     uint32_t flags = comm_private[index].nonblocking ? REC_OF_NONBLOCKING : 0;
-    uint64_t free_place = COMM_HASH_SIZE;
-    if (key <= 1)
-        return;
-    uint64_t at = hash_place(key);
-    for (unsigned probes = 0; probes < COMM_HASH_SIZE; probes++, at = (at + 1) % COMM_HASH_SIZE) {
-        uint64_t have = atomic_load_explicit(&comm_hash[at].handle, memory_order_relaxed);
-        if (have <= 1 && free_place == COMM_HASH_SIZE)
-            free_place = at;
-        if (have == key)
-            free_place = at;
-        if (have == 0 || have == key)
-            break;
-    }
-    if (free_place == COMM_HASH_SIZE)
-        return;
-    atomic_store_explicit(&comm_hash[free_place].value, index | flags << 16, memory_order_relaxed);
-    atomic_store_explicit(&comm_hash[free_place].handle, key, memory_order_release);
+    const struct map handles = comm_handles();
+    map_put(&handles, (uintptr_t)handle, index | flags << 16);
 }
 
-static void hash_remove(void *handle, uint16_t index)
+/* Unless it means another communicator by now. */
+static void handle_remove(void *handle, uint16_t index)
 {
-    uint64_t key = (uint64_t)(uintptr_t)handle;
-    uint64_t at = hash_place(key);
-    for (unsigned probes = 0; probes < COMM_HASH_SIZE; probes++, at = (at + 1) % COMM_HASH_SIZE) {
-        uint64_t have = atomic_load_explicit(&comm_hash[at].handle, memory_order_relaxed);
-        if (have == 0)
-            return;
-        if (have == key)
-            break;
-    }
-    if (key <= 1 || (uint16_t)atomic_load_explicit(&comm_hash[at].value, memory_order_relaxed) != index)
-        return;
-    atomic_store_explicit(&comm_hash[at].handle, 1, memory_order_relaxed);
-    /* Deleted marks right before the end of a chain are ends themselves: keeps chains short. */
-    while (atomic_load_explicit(&comm_hash[(at + 1) % COMM_HASH_SIZE].handle, memory_order_relaxed) == 0 &&
-           atomic_load_explicit(&comm_hash[at].handle, memory_order_relaxed) == 1) {
-        atomic_store_explicit(&comm_hash[at].handle, 0, memory_order_relaxed);
-        at = (at + COMM_HASH_SIZE - 1) % COMM_HASH_SIZE;
-    }
+    const struct map handles = comm_handles();
+    uint32_t value = map_find(&handles, (uintptr_t)handle);
+    if (value != MAP_NONE && (uint16_t)value == index)
+        map_remove(&handles, (uintptr_t)handle);
 }
 
 /* ---- life of an entry --------------------------------------------------------------------- */
@@ -224,7 +190,7 @@ void comm_ready(uint16_t index, void *handle)
     atomic_store_explicit(&comm->handle, (uint64_t)(uintptr_t)handle, memory_order_relaxed);
     atomic_store_explicit(&comm->state, REC_LIVE_COMM_READY, memory_order_relaxed);
     change_end(comm);
-    hash_add(handle, index);
+    handle_add(handle, index);
     slow_unlock();
     plugin_adopt(index);
 }
@@ -236,7 +202,7 @@ void comm_known(uint16_t index, void *handle)
     change_begin(comm);
     atomic_store_explicit(&comm->handle, (uint64_t)(uintptr_t)handle, memory_order_relaxed);
     change_end(comm);
-    hash_add(handle, index);
+    handle_add(handle, index);
     slow_unlock();
     plugin_adopt(index);
 }
@@ -364,7 +330,7 @@ void comm_detach(uint16_t index, void *handle)
     if (index == REC_LIVE_NONE16)
         return;
     slow_lock();
-    hash_remove(handle, index);
+    handle_remove(handle, index);
     unpend(index);
     slow_unlock();
 }
@@ -372,7 +338,7 @@ void comm_detach(uint16_t index, void *handle)
 void comm_reattach(uint16_t index, void *handle)
 {
     slow_lock();
-    hash_add(handle, index);
+    handle_add(handle, index);
     slow_unlock();
 }
 
@@ -442,6 +408,6 @@ void registry_forget(void)
     for (size_t i = 0; i < REC_LIVE_DEFAULT_COMMS; i++)
         release_p2p(&comm_private[i]);
     memset(comm_private, 0, sizeof(comm_private));
-    memset(comm_hash, 0, sizeof(comm_hash));
+    memset(comm_entries, 0, sizeof(comm_entries));
     atomic_store_explicit(&comms_pending, 0, memory_order_relaxed);
 }

@@ -36,7 +36,7 @@ static uint16_t stream_add(uint64_t key, uint64_t handle, int32_t device)
         stream->handle = handle;
         stream->device = device;
         atomic_store_explicit(&stream->used, 1, memory_order_release);
-        map_add(&streams, key, index);
+        map_put(&streams, key, index);
     } else {
         atomic_store_explicit(&streams_full, true, memory_order_relaxed);
     }
@@ -119,10 +119,8 @@ void redop_created(uint16_t comm, int op, unsigned dtype, unsigned residence, ui
     uint32_t comm_id = atomic_load_explicit(&recorder.live.comms[comm].id, memory_order_relaxed);
     slow_lock();
     uint32_t index = redop_define(comm_id, dtype, residence, scalar);
-    if (index != MAP_NONE) {
-        map_remove(&redops, redop_key(comm, op));
-        map_add(&redops, redop_key(comm, op), index);
-    }
+    if (index != MAP_NONE)
+        map_put(&redops, redop_key(comm, op), index);
     slow_unlock();
 }
 

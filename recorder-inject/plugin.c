@@ -78,7 +78,9 @@ bool plugin_in_use(void)
     return atomic_load_explicit(&contexts_used, memory_order_relaxed) != 0;
 }
 
-static struct context *take_context(void)
+/* Complete when the lock is given back: plugin_adopt may look at it right then. */
+static struct context *take_context(int version, uint64_t hash, uint32_t nranks, uint32_t rank,
+                                    bool has_wrappers)
 {
     struct context *context = NULL;
     slow_lock();
@@ -86,10 +88,18 @@ static struct context *take_context(void)
         if (!contexts[i].taken)
             context = &contexts[i];
     if (context) {
-        memset(context, 0, sizeof(*context));
-        context->taken = true;
-        context->comm = REC_LIVE_NONE16;
+        *context = (struct context){
+            .taken = true,
+            .has_wrappers = has_wrappers,
+            .version = version,
+            .hash = hash,
+            .nranks = nranks,
+            .rank = rank,
+            .comm = REC_LIVE_NONE16,
+        };
         atomic_fetch_add_explicit(&contexts_used, 1, memory_order_relaxed);
+        if (has_wrappers)
+            atomic_fetch_add_explicit(&unjoined, 1, memory_order_relaxed);
     }
     slow_unlock();
     return context;
@@ -155,18 +165,12 @@ static int init(void **out, int version, uint64_t hash, int *mask, const char *n
     int saved = errno;
     *out = NULL;
     struct context *context = NULL;
-    if (config_wants_plugin() && recorder_start() && (context = take_context())) {
-        context->version = version;
-        context->hash = hash;
-        context->nranks = (uint32_t)nranks;
-        context->rank = (uint32_t)rank;
-        context->has_wrappers = wrapper_creates();
+    if (config_wants_plugin() && recorder_start() &&
+        (context = take_context(version, hash, (uint32_t)nranks, (uint32_t)rank, wrapper_creates()))) {
         verbose("NCCL's profiler plugin: communicator %016llx, rank %d of %d", (unsigned long long)hash, rank,
                 nranks);
         atomic_store_explicit(&recorder.live.header->gpu, REC_LIVE_GPU_MARKS, memory_order_release);
-        if (context->has_wrappers) {
-            atomic_fetch_add_explicit(&unjoined, 1, memory_order_relaxed);
-        } else {
+        if (!context->has_wrappers) {
             uint16_t comm = record_creation(hash, name, (uint32_t)nranks, (uint32_t)rank);
             if (comm != REC_LIVE_NONE16)
                 join(context, comm);
@@ -202,13 +206,12 @@ static int finalize(void *pointer)
     if (!context || !context->taken)
         return 0;
     int saved = errno;
-    uint16_t comm = comm_of(context);
     tasks_drop((uint16_t)(context - contexts));
-    if (!context->has_wrappers && comm != REC_LIVE_NONE16)
-        record_end(comm);
-    if (context->has_wrappers && comm == REC_LIVE_NONE16)
-        atomic_fetch_sub_explicit(&unjoined, 1, memory_order_relaxed);
+    if (!context->has_wrappers && comm_of(context) != REC_LIVE_NONE16)
+        record_end(comm_of(context));
     slow_lock();
+    if (context->has_wrappers && comm_of(context) == REC_LIVE_NONE16)
+        atomic_fetch_sub_explicit(&unjoined, 1, memory_order_relaxed);
     context->taken = false;
     slow_unlock();
     errno = saved;

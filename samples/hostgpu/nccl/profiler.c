@@ -279,6 +279,15 @@ static void *start_messages(struct ncclComm *c, const struct lab_op *op, void *s
     return handle;
 }
 
+static void *start_api(struct ncclComm *c, const struct lab_op *op, void *stream, bool captured)
+{
+    if (is_collective(op))
+        return start_coll_api(c, op, stream, captured);
+    if (op->kind >= LAB_SEND)
+        return start_p2p_api(c, op, op->kind, stream, captured);
+    return start_messages(c, op, stream, captured);
+}
+
 void lab_profiler_call_starts(struct ncclComm *c, struct lab_op *op, void *stream, bool captured, int depth)
 {
     if (!c->profiler || is_one_sided(op) || is_copy(c, op))
@@ -287,14 +296,8 @@ void lab_profiler_call_starts(struct ncclComm *c, struct lab_op *op, void *strea
     pthread_mutex_lock(&c->profiler->lock);
     start_group(c, captured, depth);
     op->events = (struct lab_op_events){.mask = group.mask, .group_api = group.handle};
-    if (!(group.mask & (wanted | EVENTS_BELOW_TASK)))
-        ;
-    else if (is_collective(op))
-        op->events.api = start_coll_api(c, op, stream, captured);
-    else if (op->kind >= LAB_SEND)
-        op->events.api = start_p2p_api(c, op, op->kind, stream, captured);
-    else
-        op->events.api = start_messages(c, op, stream, captured);
+    if (group.mask & (wanted | EVENTS_BELOW_TASK))
+        op->events.api = start_api(c, op, stream, captured);
     pthread_mutex_unlock(&c->profiler->lock);
 }
 

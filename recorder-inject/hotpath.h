@@ -21,7 +21,7 @@ _Static_assert(offsetof(struct rec_slot, comm) == 40 && offsetof(struct rec_slot
                    offsetof(struct rec_slot, kind) == 56,
                "packing below");
 
-/* An op under way, on the wrapper's stack. */
+/* An op under way: on the wrapper's stack, or where the plugin keeps it (plugin_record.c). */
 struct call {
     union rec_live_slot *slot;
     uint64_t enter;
@@ -50,7 +50,8 @@ static inline void op_open(struct thread *thread, struct call *call, unsigned ki
     if (unlikely(thread->group_depth != 0))
         thread->group_ops++;
 
-    atomic_store_explicit(&thread_marks[thread->index].stack, (uint64_t)(uintptr_t)call,
+    /* Not the call's own address: the plugin keeps calls elsewhere than on the stack. */
+    atomic_store_explicit(&thread_marks[thread->index].stack, (uint64_t)(uintptr_t)__builtin_frame_address(0),
                           memory_order_relaxed);
 
     uint64_t ordinal = thread->ordinal++;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Newer than the nccl.h that this may be built with. */
@@ -357,6 +358,15 @@ static int idle(int seconds)
     return 0;
 }
 
+/* Computes; a thread on a processor shows no registers. */
+static int busy(int seconds)
+{
+    calls(make_comm(0), 10);
+    for (time_t end = time(NULL) + seconds; time(NULL) < end;)
+        ;
+    return 0;
+}
+
 /* Stands in a call for as long as the stub blocks, another thread meanwhile outside NCCL. */
 static void *wait_outside(void *unused)
 {
@@ -431,6 +441,7 @@ int main(int argc, char **argv)
         {"missing", missing},
         {"errno", keeps_errno},
         {"idle", idle},
+        {"busy", busy},
         {"stuck", stuck},
         {"memory", memory},
         {"chdir", change_directory},

@@ -1,6 +1,6 @@
 #include "preloaded.h"
 
-const char *recorder, *client, *opener, *nccl, *old_nccl, *other_nccl, *plugin;
+const char *recorder, *client, *opener, *nccl, *old_nccl, *other_nccl, *plugin, *told_nccl;
 bool preloaded_sanitized;
 char base[64], traces[96], live_dir[96], regions[128];
 char output[65536];
@@ -34,13 +34,14 @@ int tear_down(void **state)
 
 bool preloaded_arguments(int argc, char **argv)
 {
-    const char **const paths[] = {&recorder, &client, &opener, &nccl, &old_nccl, &other_nccl, &plugin};
-    if (argc != 9)
+    const char **const paths[] = {&recorder, &client,     &opener, &nccl,
+                                  &old_nccl, &other_nccl, &plugin, &told_nccl};
+    if (argc != 10)
         return false;
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 8; i++)
         if (!(*paths[i] = realpath(argv[i + 1], NULL)))
             return false;
-    preloaded_sanitized = strcmp(argv[8], "none") != 0;
+    preloaded_sanitized = strcmp(argv[9], "none") != 0;
     unsetenv("LD_LIBRARY_PATH");
     return true;
 }

@@ -30,11 +30,12 @@
 
 /*
  * Arguments of each test: the recorder, client.c and opener.c as programs, the stub NCCL, an older one and
- * another one, plugin.c, and the sanitizer of the build ("none"): its runtime cannot be preloaded into other
- * programs, owns signals and memory, and does not survive a fork. False: they are not that.
+ * another one, plugin.c, one that tells a profiler plugin (stub-told.c), and the sanitizer of the build
+ * ("none"): its runtime cannot be preloaded into other programs, owns signals and memory, and does not
+ * survive a fork. False: they are not that.
  */
 bool preloaded_arguments(int argc, char **argv);
-extern const char *recorder, *client, *opener, *nccl, *old_nccl, *other_nccl, *plugin;
+extern const char *recorder, *client, *opener, *nccl, *old_nccl, *other_nccl, *plugin, *told_nccl;
 extern bool preloaded_sanitized;
 
 /* Of one test: its folder, and in that the one for traces and the one for live regions, which lie in regions.

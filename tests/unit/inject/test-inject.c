@@ -204,6 +204,24 @@ static void idleness_is_reported_once_with_stacks(void **state)
     assert_int_equal(trace->ops, 11);
 }
 
+/* Where nobody but NCCL tells of the calls, the stack of a thread that computes is found as well. */
+static void a_busy_thread_shows_where_it_called(void **state)
+{
+    (void)state;
+    const char *const settings[][7] = {
+        {"FREC_STALL_SEC", "1", NULL},
+        {"FREC_STALL_SEC", "1", "LD_PRELOAD", told_nccl, "NCCL_PROFILER_PLUGIN", recorder, NULL},
+    };
+    for (int i = 0; i < 2; i++) {
+        assert_exit(run_with(settings[i], "busy", "3"), 0);
+        struct trace *trace = only_trace();
+        assert_int_equal(trace->stalls, 1);
+        assert_int_equal(trace->stall_threads, 1);
+        assert_true(trace->stall_frames >= 2);
+        shell("rm -r %s", traces);
+    }
+}
+
 static void a_call_that_does_not_return_is_reported_once(void **state)
 {
     (void)state;
@@ -232,6 +250,7 @@ int main(int argc, char **argv)
         PRELOADED(calls_past_the_recorder_are_told),
         PRELOADED(ctypes_is_recorded),
         PRELOADED(idleness_is_reported_once_with_stacks),
+        PRELOADED(a_busy_thread_shows_where_it_called),
         PRELOADED(a_call_that_does_not_return_is_reported_once),
     };
     const struct CMUnitTest sanitized[] = {

@@ -137,17 +137,10 @@ static enum rec_code step(bool final, struct rec_drain_result *result)
 /* The Python stack of a blocked thread, if it is one that has called NCCL. */
 static uint32_t python_stack(const struct rec_stall_thread *thread)
 {
-    const struct rec_live *live = &recorder.live;
     if (thread->state != 'S' && thread->state != 'D')
         return 0;
-    for (uint32_t i = 0; i < live->header->thread_count; i++) {
-        const struct rec_live_thread *entry = &live->threads[i];
-        if (atomic_load_explicit(&entry->id, memory_order_acquire) != 0 &&
-            !atomic_load_explicit(&entry->exited, memory_order_acquire) &&
-            atomic_load_explicit(&entry->tid, memory_order_relaxed) == thread->tid)
-            return callsite_of_thread(&thread_marks[i].python);
-    }
-    return 0;
+    struct thread_mark *mark = thread_mark_of(thread->tid);
+    return mark ? callsite_of_thread(&mark->python) : 0;
 }
 
 static void watch_stalls(void)

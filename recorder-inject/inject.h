@@ -212,6 +212,8 @@ struct thread_mark {
     struct callsite_thread python; /* written before the entry's id is published */
 };
 extern struct thread_mark thread_marks[REC_LIVE_DEFAULT_THREADS];
+/* Those of the living thread with this tid; NULL = it has made no call. Any thread. */
+struct thread_mark *thread_mark_of(int32_t tid);
 
 /* ---- registry.c: communicators --------------------------------------------------------- */
 

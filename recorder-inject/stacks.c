@@ -404,13 +404,8 @@ static bool read_syscall(struct stacks *stacks, uint64_t tid, struct rec_stall_t
 /* Where the stack of this thread stood at its last NCCL call; 0 = it never made one. */
 static uint64_t last_call_stack(uint64_t tid)
 {
-    for (uint32_t i = 0; i < recorder.live.header->thread_count; i++) {
-        const struct rec_live_thread *thread = &recorder.live.threads[i];
-        if (atomic_load_explicit(&thread->id, memory_order_acquire) != 0 &&
-            (uint64_t)atomic_load_explicit(&thread->tid, memory_order_relaxed) == tid)
-            return atomic_load_explicit(&thread_marks[i].stack, memory_order_relaxed);
-    }
-    return 0;
+    const struct thread_mark *mark = thread_mark_of((int32_t)tid);
+    return mark ? atomic_load_explicit(&mark->stack, memory_order_relaxed) : 0;
 }
 
 static void read_wchan(struct stacks *stacks, uint64_t tid, struct rec_stall_thread *thread)

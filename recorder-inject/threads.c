@@ -166,6 +166,19 @@ void op_count_lost(struct thread *thread, uint16_t comm)
         atomic_fetch_add_explicit(&recorder.live.comms[comm].lost, 1, memory_order_relaxed);
 }
 
+struct thread_mark *thread_mark_of(int32_t tid)
+{
+    const struct rec_live *live = &recorder.live;
+    for (uint32_t i = 0; i < live->header->thread_count; i++) {
+        const struct rec_live_thread *entry = &live->threads[i];
+        if (atomic_load_explicit(&entry->id, memory_order_acquire) != 0 &&
+            !atomic_load_explicit(&entry->exited, memory_order_acquire) &&
+            atomic_load_explicit(&entry->tid, memory_order_relaxed) == tid)
+            return &thread_marks[i];
+    }
+    return NULL;
+}
+
 void threads_forget(void)
 {
     memset(&self_thread, 0, sizeof(self_thread));

@@ -1,6 +1,7 @@
 /*
- * The few dozen instructions that every recorded call pays: no allocation, lock, system call or
- * formatted output, and no read-modify-write except the communicator's own counters.
+ * What every recorded call pays, some 350 instructions (tests/bench/run): no allocation, lock, system call or
+ * formatted output, and no read-modify-write except the communicator's own counters and, with marks, the
+ * claim of the stream. The first call of a thread and on a stream, and a full chunk, are slower.
  *
  * Memory order, as rec/live.h promises to readers:
  *   op_open   fence(release); slot words (relaxed); thread.open = ordinal + 1 (release)

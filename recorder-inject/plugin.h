@@ -1,11 +1,12 @@
 /*
- * The recorder as NCCL's own profiler plugin, where FREC_GPU=plugin asks for it: NCCL tells of calls, of what
- * it hands over to the GPU, and, on its proxy threads, when each kernel really begins and ends.
+ * The recorder as NCCL's own profiler plugin, where FREC_GPU=plugin asks for it, or NCCL_PROFILER_PLUGIN
+ * names our file: NCCL tells of calls, of what it hands over to the GPU, and, on its proxy threads, when each
+ * kernel really begins and ends.
  *
  * Calls that went through our wrappers are recorded there, and only their launches are followed here. Calls
  * of an NCCL that cannot be intercepted (linked statically, or the recorder is not preloaded) are recorded
- * here (plugin_record.h). Without FREC_GPU=plugin the exported tables do nothing, and our dlsym hides them,
- * so that somebody else's static plugin is found.
+ * here (plugin_record.h). Where nobody asks, the exported tables do nothing, and our dlsym hides them, so
+ * that somebody else's static plugin is found.
  */
 #ifndef INJECT_PLUGIN_H
 #define INJECT_PLUGIN_H

@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "analyze.h"
@@ -10,19 +9,6 @@
 
 #define NOTES_MAX 4
 #define TELL_NS   INT64_C(100000000) /* a clock that is off by more is worth a line in every report */
-
-/* "0-3", cut after size bytes: "0,2,4,…". */
-static void fold(char *buffer, size_t size, const int32_t *ranks, size_t count)
-{
-    if (rec_fold_ranks(buffer, size, ranks, count) < (int)size)
-        return;
-    char *comma = strrchr(buffer, ',');
-    while (comma && (size_t)(comma - buffer) + sizeof ",…" > size) {
-        *comma = '\0';
-        comma = strrchr(buffer, ',');
-    }
-    strcpy(comma ? comma : buffer, comma ? ",…" : "…");
-}
 
 static void format_clock(char *buffer, size_t size, uint64_t ns)
 {
@@ -49,7 +35,7 @@ static void print_generation(const struct rec_census *census, size_t index)
 {
     const struct rec_generation *g = &census->generations[index];
     char ranks[128], from[16], to[16], *line = NULL;
-    fold(ranks, sizeof ranks, g->ranks, g->nranks);
+    fr_fold_ranks(ranks, sizeof ranks, g->ranks, g->nranks);
     format_clock(from, sizeof from, g->start_ns);
     format_clock(to, sizeof to, g->last_ns);
     bool last = index + 1 == census->ngenerations;
@@ -160,7 +146,7 @@ static void print_communicator(const struct rec_census *census, size_t index)
     const struct rec_communicator *comm = row->comm;
     char name[64], ranks[24], bytes[24], size[24];
     format_name(name, sizeof name, comm);
-    fold(ranks, sizeof ranks, row->ranks, comm->nmembers);
+    fr_fold_ranks(ranks, sizeof ranks, row->ranks, comm->nmembers);
     format_bytes(bytes, sizeof bytes, row->bytes);
     snprintf(size, sizeof size, "%" PRIu32, comm->nranks);
     if (comm->nmembers < comm->nranks)

@@ -61,15 +61,10 @@ void print_wrapped(const char *text, size_t indent, size_t hang)
 static void print_ranks(const char *label, const int32_t *ranks, size_t count)
 {
     char folded[512];
-    int needed = rec_fold_ranks(folded, sizeof folded, ranks, count);
-    if (needed >= (int)sizeof folded) {
-        char *comma = strrchr(folded, ',');
-        if (comma)
-            strcpy(comma, ",…");
-        printf("%s [%s] (%zu ranks)\n", label, folded, count);
-    } else {
+    if (fr_fold_ranks(folded, sizeof folded, ranks, count))
         printf("%s [%s]\n", label, folded);
-    }
+    else
+        printf("%s [%s] (%zu ranks)\n", label, folded, count);
 }
 
 static void capitalize(char *text)

@@ -72,8 +72,13 @@ char *fr_clean(char *buffer, size_t size, const char *text);
 /* Length of the valid UTF-8 sequence at text[0…], 0 when there is none. */
 size_t fr_utf8_length(const char *text, size_t bytes);
 
-/* "0-2,4-7" of ranks in any order, which are sorted on the way; cut to size. */
-void fr_fold_ranks(char *buffer, size_t size, int32_t *ranks, size_t count);
+/*
+ * "0-2,4-7" of ranks, in their order. What does not fit is cut at a comma, so that no number is: "0,2,4,…".
+ * Room for four bytes at least. False when cut.
+ */
+bool fr_fold_ranks(char *buffer, size_t size, const int32_t *ranks, size_t count);
+/* The same, sorted on the way. */
+void fr_fold_unsorted(char *buffer, size_t size, int32_t *ranks, size_t count);
 
 /* Decimal number, whole string; false on anything else or beyond max. */
 bool fr_parse_u64(const char *text, uint64_t max, uint64_t *value);

@@ -129,9 +129,23 @@ static int compare_ranks(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-void fr_fold_ranks(char *buffer, size_t size, int32_t *ranks, size_t count)
+bool fr_fold_ranks(char *buffer, size_t size, const int32_t *ranks, size_t count)
+{
+    static const char more[] = ",…";
+    if (rec_fold_ranks(buffer, size, ranks, count) < (int)size)
+        return true;
+    char *comma = strrchr(buffer, ',');
+    while (comma && (size_t)(comma - buffer) + sizeof more > size) {
+        *comma = '\0';
+        comma = strrchr(buffer, ',');
+    }
+    strcpy(comma ? comma : buffer, comma ? more : more + 1);
+    return false;
+}
+
+void fr_fold_unsorted(char *buffer, size_t size, int32_t *ranks, size_t count)
 {
     if (count > 0)
         qsort(ranks, count, sizeof *ranks, compare_ranks);
-    rec_fold_ranks(buffer, size, ranks, count);
+    fr_fold_ranks(buffer, size, ranks, count);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fr-top/diagnosis.h"
+#include "fr-common.h"
 #include "fr-tui/term.h"
 
 /* Bars of the last refreshes, the current value at the lower right, the largest one shown above it. */
@@ -77,7 +78,7 @@ static void draw_counts_line(const struct top_header *header, int y, int x)
         x += tui_say(y, x, TUI_WARN, "All runs  ");
     if (snapshot->nabsent > 0) {
         char ranks[64];
-        rec_fold_ranks(ranks, sizeof ranks, snapshot->absent, snapshot->nabsent);
+        fr_fold_ranks(ranks, sizeof ranks, snapshot->absent, snapshot->nabsent);
         x += tui_say(y, x, TUI_METER_LABEL, "Absent: ");
         tui_say(y, x, TUI_BAD, "%s", ranks);
     }

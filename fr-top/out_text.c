@@ -38,7 +38,7 @@ static void write_head(const struct top_snapshot *snapshot)
     printf("ops/s %s, bytes/s %s, lost ops %llu\n", ops, bytes, (unsigned long long)snapshot->lost);
     if (snapshot->nabsent > 0) {
         char ranks[256];
-        rec_fold_ranks(ranks, sizeof ranks, snapshot->absent, snapshot->nabsent);
+        fr_fold_ranks(ranks, sizeof ranks, snapshot->absent, snapshot->nabsent);
         printf("absent ranks: %s\n", ranks);
     }
     write_verdict(snapshot->verdict);

@@ -54,7 +54,7 @@ static void put_members(struct tui_cell *cell, const struct top_snapshot *snapsh
     for (uint32_t m = 0; ranks != NULL && m < comm->nmembers; m++)
         ranks[m] = snapshot->processes[snapshot->members[comm->members[m]].process].rank;
     if (ranks != NULL)
-        fr_fold_ranks(cell->text, sizeof cell->text, ranks, comm->nmembers);
+        fr_fold_unsorted(cell->text, sizeof cell->text, ranks, comm->nmembers);
     free(ranks);
 }
 

@@ -100,13 +100,13 @@ static void draw_verdict_line(const struct browser *b, int y)
     }
     const struct rec_finding *f = &b->data.verdict->findings[0];
     bool good = b->data.verdict->status == REC_STATUS_HEALTHY;
-    char folded[128] = "";
+    char folded[41];
     int x = 1 + tui_say(y, 1, good ? TUI_GOOD : TUI_BAD, "%s", rec_verdict_type_name(f->type));
     x += tui_say(y, x, TUI_NORMAL, " (%s)", rec_confidence_name(f->confidence));
     if (f->nculprits > 0) {
-        rec_fold_ranks(folded, sizeof folded, f->culprits, f->nculprits);
+        fr_fold_ranks(folded, sizeof folded, f->culprits, f->nculprits);
         x += tui_say(y, x, TUI_NORMAL, "  %s ", f->nculprits > 1 ? "ranks" : "rank");
-        x += tui_say(y, x, TUI_BAD, "%.40s", folded);
+        x += tui_say(y, x, TUI_BAD, "%s", folded);
     }
     x += tui_say(y, x, TUI_NORMAL, "  of %zu", b->data.nranks);
     if (b->data.runs)

@@ -114,7 +114,7 @@ static void put_members(struct tui_cell *cell, const struct rec_communicator *c)
     for (uint32_t m = 0; ranks != NULL && m < c->nmembers; m++)
         ranks[m] = c->members[m]->process->rank;
     if (ranks != NULL)
-        fr_fold_ranks(cell->text, sizeof cell->text, ranks, c->nmembers);
+        fr_fold_unsorted(cell->text, sizeof cell->text, ranks, c->nmembers);
     free(ranks);
 }
 

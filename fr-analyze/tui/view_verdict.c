@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "fr-analyze/tui/browser.h"
+#include "fr-common.h"
 
 #define STEPS_MAX 24 /* of circles, that are drawn */
 
@@ -27,7 +28,7 @@ static void add_ranks(struct browser *b, struct lines *lines, const char *label,
     if (count == 0)
         return;
     char folded[1024];
-    int needed = rec_fold_ranks(folded, sizeof folded, ranks, count);
+    fr_fold_ranks(folded, sizeof folded, ranks, count);
     struct place to = {.view = VIEW_RANKS,
                        .process = browse_process_of(&b->data, ranks[0]),
                        .other = BROWSE_NONE,
@@ -36,8 +37,7 @@ static void add_ranks(struct browser *b, struct lines *lines, const char *label,
                        .dst = -1};
     if (count == 1 && to.process != BROWSE_NONE)
         to.view = VIEW_RANK;
-    lines_add(lines, style, 23, &to, "  %-20s %s%s%s", label, count > 1 ? "ranks " : "rank ", folded,
-              needed >= (int)sizeof folded ? "…" : "");
+    lines_add(lines, style, 23, &to, "  %-20s %s%s", label, count > 1 ? "ranks " : "rank ", folded);
 }
 
 static bool is_circle(const struct rec_finding *f)

@@ -46,6 +46,42 @@ static void test_clean_is_bounded(void **state)
     }
 }
 
+static void test_fold_ranks(void **state)
+{
+    (void)state;
+    char text[8];
+    static const int32_t ranks[] = {0, 1, 2, 4, 6, 7};
+    assert_true(fr_fold_ranks(text, sizeof text, ranks, 4));
+    assert_string_equal(text, "0-2,4");
+    assert_false(fr_fold_ranks(text, sizeof text, ranks, 6));
+    assert_string_equal(text, "0-2,…");
+    int32_t mixed[] = {6, 0, 7, 2, 1};
+    fr_fold_unsorted(text, sizeof text, mixed, 5);
+    assert_string_equal(text, "0-2,6-7");
+}
+
+/* Wherever the last comma falls, and never with part of a number, which would be another rank's. */
+static void test_fold_ranks_is_bounded(void **state)
+{
+    (void)state;
+    int32_t ranks[100];
+    char whole[512];
+    for (int32_t i = 0; i < 100; i++)
+        ranks[i] = 7 * i;
+    assert_true(fr_fold_ranks(whole, sizeof whole, ranks, 100));
+    for (size_t size = 4; size < strlen(whole); size++) {
+        char *text = malloc(size); /* exactly, for the sanitizer */
+        assert_non_null(text);
+        assert_false(fr_fold_ranks(text, size, ranks, 100));
+        size_t kept = strlen(text) - strlen("…");
+        assert_true(strlen(text) < size);
+        assert_string_equal(text + kept, "…");
+        assert_memory_equal(text, whole, kept);
+        assert_true(kept == 0 || text[kept - 1] == ',');
+        free(text);
+    }
+}
+
 static void test_ranges(void **state)
 {
     (void)state;
@@ -89,8 +125,9 @@ static void test_live_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clean),    cmocka_unit_test(test_clean_is_bounded),
-        cmocka_unit_test(test_ranges),   cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_clean),      cmocka_unit_test(test_clean_is_bounded),
+        cmocka_unit_test(test_fold_ranks), cmocka_unit_test(test_fold_ranks_is_bounded),
+        cmocka_unit_test(test_ranges),     cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_live_dir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

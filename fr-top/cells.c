@@ -26,13 +26,13 @@ enum tui_style top_state_style(enum top_state state)
     }
 }
 
-enum tui_style top_role_style(enum top_role role)
+enum tui_style top_role_style(enum rec_role role)
 {
-    static const enum tui_style styles[] = {[TOP_ROLE_NONE] = TUI_NORMAL,
-                                            [TOP_ROLE_CULPRIT] = TUI_BAD,
-                                            [TOP_ROLE_SUSPECT] = TUI_WARN,
-                                            [TOP_ROLE_VICTIM] = TUI_NORMAL,
-                                            [TOP_ROLE_SLOW] = TUI_WARN};
+    static const enum tui_style styles[] = {[REC_ROLE_NONE] = TUI_NORMAL,
+                                            [REC_ROLE_CULPRIT] = TUI_BAD,
+                                            [REC_ROLE_SUSPECT] = TUI_WARN,
+                                            [REC_ROLE_VICTIM] = TUI_NORMAL,
+                                            [REC_ROLE_SLOW] = TUI_WARN};
     return styles[role];
 }
 

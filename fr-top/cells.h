@@ -7,7 +7,7 @@
 
 #define TOP_COUNT(array) ((unsigned)(sizeof(array) / sizeof(array)[0]))
 
-enum tui_style top_role_style(enum top_role role);
+enum tui_style top_role_style(enum rec_role role);
 
 /* Text, and the number that the column sorts by. */
 void top_put_count(struct tui_cell *cell, double value);

@@ -54,26 +54,19 @@ static uint64_t clock_ns(clockid_t clock)
 
 /* ---- verdicts ---- */
 
-enum top_role top_role_of(const struct top_verdict *verdict, const struct top_process *process)
+enum rec_role top_role_of(const struct top_verdict *verdict, const struct top_process *process)
 {
     if (verdict == NULL || verdict->serial == 0 || process->rank < 0 ||
         strcmp(verdict->job, process->job) != 0)
-        return TOP_ROLE_NONE;
-    if (rec_has_rank(verdict->culprits, verdict->nculprits, process->rank))
-        return verdict->type == REC_VERDICT_STRAGGLER ? TOP_ROLE_SLOW : TOP_ROLE_CULPRIT;
-    if (rec_has_rank(verdict->suspects, verdict->nsuspects, process->rank))
-        return TOP_ROLE_SUSPECT;
-    return rec_has_rank(verdict->victims, verdict->nvictims, process->rank) ? TOP_ROLE_VICTIM : TOP_ROLE_NONE;
-}
-
-const char *top_role_name(enum top_role role)
-{
-    static const char *const names[] = {[TOP_ROLE_NONE] = "",
-                                        [TOP_ROLE_CULPRIT] = "culprit",
-                                        [TOP_ROLE_SUSPECT] = "suspect",
-                                        [TOP_ROLE_VICTIM] = "waits",
-                                        [TOP_ROLE_SLOW] = "slow"};
-    return names[role];
+        return REC_ROLE_NONE;
+    const struct rec_finding told = {.type = verdict->type,
+                                     .culprits = verdict->culprits,
+                                     .nculprits = verdict->nculprits,
+                                     .suspects = verdict->suspects,
+                                     .nsuspects = verdict->nsuspects,
+                                     .victims = verdict->victims,
+                                     .nvictims = verdict->nvictims};
+    return rec_finding_role(&told, process->rank);
 }
 
 void top_verdict_clear(struct top_verdict *verdict)

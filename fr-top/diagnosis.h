@@ -31,10 +31,8 @@ struct top_verdict {
     char problem[512]; /* why there is no newer one; "" */
 };
 
-enum top_role { TOP_ROLE_NONE, TOP_ROLE_CULPRIT, TOP_ROLE_SUSPECT, TOP_ROLE_VICTIM, TOP_ROLE_SLOW };
 /* What the verdict says of a process; NONE for those of other jobs and without a verdict. */
-enum top_role top_role_of(const struct top_verdict *verdict, const struct top_process *process);
-const char *top_role_name(enum top_role role); /* "culprit", "" … */
+enum rec_role top_role_of(const struct top_verdict *verdict, const struct top_process *process);
 
 struct top_diagnosis;
 

@@ -86,7 +86,7 @@ static json_t *rank_json(const struct top_snapshot *snapshot, const struct top_p
     json_object_set_new(object, "pid", json_integer(process->pid));
     json_object_set_new(object, "job", text(process->job));
     json_object_set_new(object, "state", text(top_state_name(process->state)));
-    const char *role = top_role_name(top_role_of(snapshot->verdict, process));
+    const char *role = rec_role_name(top_role_of(snapshot->verdict, process));
     if (role[0] != '\0')
         json_object_set_new(object, "role", text(role));
     top_text_end(end, sizeof end, process);

@@ -54,7 +54,7 @@ static double rank_stalled(const struct top_snapshot *snapshot, const struct top
 
 static double rank_blamed(const struct top_snapshot *snapshot, const struct top_process *process)
 {
-    return top_role_of(snapshot->verdict, process) == TOP_ROLE_CULPRIT;
+    return top_role_of(snapshot->verdict, process) == REC_ROLE_CULPRIT;
 }
 
 static double rank_ops(const struct top_snapshot *snapshot, const struct top_process *process)

@@ -72,7 +72,7 @@ static void write_rank(const struct top_snapshot *snapshot, const struct top_pro
     top_text_count(rate, sizeof rate, process->ops_per_s);
     top_text_end(end, sizeof end, process);
     const char *where = top_text_where(&process->now.op);
-    const char *role = top_role_name(top_role_of(snapshot->verdict, process));
+    const char *role = rec_role_name(top_role_of(snapshot->verdict, process));
     printf("%5s %-16s %8d %-8s %-7s %-14s %-5s %7s %-12s %9s %6llu %7s %6llu%s%s\n", rank,
            fr_clean(host, sizeof host, process->host), process->pid, top_state_name(process->state), role, op,
            where, since, fr_clean(clean_comm, sizeof clean_comm, comm), seq, (unsigned long long)process->lag,

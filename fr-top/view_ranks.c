@@ -93,7 +93,7 @@ static void process_cell(const struct top_snapshot *snapshot, const struct top_p
         cell->style = top_state_style(process->state);
         break;
     case R_ROLE:
-        top_put_text(cell, top_role_name(top_role_of(snapshot->verdict, process)));
+        top_put_text(cell, rec_role_name(top_role_of(snapshot->verdict, process)));
         cell->style = top_role_style(top_role_of(snapshot->verdict, process));
         break;
     case R_WHERE:

@@ -50,8 +50,6 @@ struct place {
 
 /* ---- what all views share, computed once (data.c) ---- */
 
-enum role { ROLE_NONE, ROLE_CULPRIT, ROLE_SUSPECT, ROLE_VICTIM, ROLE_SLOW };
-
 struct comm_figures {
     uint64_t front, back; /* highest and lowest next_seq of the members seen */
     uint64_t lost;
@@ -63,7 +61,7 @@ struct comm_figures {
 struct rank_figures {
     int32_t rank;     /* -1 unknown */
     uint32_t process; /* BROWSE_NONE: no trace */
-    enum role role;
+    enum rec_role role;
     uint64_t lag;                    /* ops behind the foremost member of any of its communicators */
     const struct rec_op *last;       /* NULL = none */
     const struct rec_member *member; /* of last; NULL */
@@ -137,8 +135,7 @@ void word_clock(char *out, size_t size, uint64_t ns, int decimals); /* "05:18:50
 /* The same of a time in a process's records, on the common clock. */
 void word_time(char *out, size_t size, const struct browse_data *data, const struct rec_process *process,
                uint64_t ns, int decimals);
-const char *word_role(enum role role);
-enum tui_style style_role(enum role role);
+enum tui_style style_role(enum rec_role role);
 enum tui_style style_state(unsigned state);
 /* What cannot be shown without UTF-8 in letters: arrows and the like; cut to size. */
 void word_plain(char *out, size_t size, const char *text);

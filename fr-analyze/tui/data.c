@@ -108,23 +108,18 @@ static void figure_rank(struct browse_data *data, struct rank_figures *rank, uin
 }
 
 /* The first finding that names the rank decides; of earlier runs only the culprits are known. */
-static enum role role_of(const struct browse_data *data, int32_t rank)
+static enum rec_role role_of(const struct browse_data *data, int32_t rank)
 {
     const struct rec_verdict *verdict = data->verdict;
+    enum rec_role role = REC_ROLE_NONE;
     if (data->run + 1 < data->nruns) {
         const struct rec_generation *run = &verdict->census->generations[data->run];
-        return rec_has_rank(run->culprits, run->nculprits, rank) ? ROLE_CULPRIT : ROLE_NONE;
+        const struct rec_finding known = {.culprits = run->culprits, .nculprits = run->nculprits};
+        return rec_finding_role(&known, rank);
     }
-    for (size_t i = 0; i < verdict->nfindings && rank >= 0; i++) {
-        const struct rec_finding *f = &verdict->findings[i];
-        if (rec_has_rank(f->culprits, f->nculprits, rank))
-            return f->type == REC_VERDICT_STRAGGLER ? ROLE_SLOW : ROLE_CULPRIT;
-        if (rec_has_rank(f->suspects, f->nsuspects, rank))
-            return ROLE_SUSPECT;
-        if (rec_has_rank(f->victims, f->nvictims, rank))
-            return ROLE_VICTIM;
-    }
-    return ROLE_NONE;
+    for (size_t i = 0; i < verdict->nfindings && rank >= 0 && role == REC_ROLE_NONE; i++)
+        role = rec_finding_role(&verdict->findings[i], rank);
+    return role;
 }
 
 static bool of_run(const struct browse_data *data, size_t process)

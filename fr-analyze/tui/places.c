@@ -179,13 +179,13 @@ bool browser_selected_place(struct browser *b, struct place *place)
 uint32_t browser_reference(const struct browser *b, const struct rec_communicator *comm, uint32_t process)
 {
     const struct browse_data *data = &b->data;
-    bool blamed = data->ranks[data->rank_of[process]].role == ROLE_CULPRIT;
+    bool blamed = data->ranks[data->rank_of[process]].role == REC_ROLE_CULPRIT;
     uint32_t other = BROWSE_NONE;
     for (uint32_t m = 0; m < comm->nmembers; m++) {
         uint32_t p = comm->members[m]->process->index;
         if (p == process)
             continue;
-        if ((data->ranks[data->rank_of[p]].role == ROLE_CULPRIT) != blamed)
+        if ((data->ranks[data->rank_of[p]].role == REC_ROLE_CULPRIT) != blamed)
             return p;
         if (other == BROWSE_NONE)
             other = p;

@@ -293,7 +293,7 @@ static void member_cell(void *context, size_t row, unsigned column, struct tui_c
         cell->style = style_role(rank->role);
         break;
     case MEM_ROLE:
-        snprintf(cell->text, sizeof cell->text, "%s", word_role(rank->role));
+        snprintf(cell->text, sizeof cell->text, "%s", rec_role_name(rank->role));
         cell->style = style_role(rank->role);
         break;
     case MEM_BEHIND:

@@ -408,7 +408,7 @@ static void cell_of(void *context, size_t row, unsigned column, struct tui_cell 
         return;
     case COL_ROLE:
         if (rank != NULL)
-            snprintf(cell->text, sizeof cell->text, "%s", word_role(rank->role));
+            snprintf(cell->text, sizeof cell->text, "%s", rec_role_name(rank->role));
         return;
     case COL_HOST:
         if (e->member != NULL)

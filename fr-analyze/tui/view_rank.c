@@ -272,7 +272,7 @@ static void about_rank(struct browser *b, char *text, size_t size, enum tui_styl
     word_state(state, sizeof state, &b->data, rank);
     *style = style_role(rank->role);
     snprintf(text, size, "rank %d on %s, pid %d: %s, end: %s%s%s", p->rank, p->host, p->pid, state, end,
-             rank->role != ROLE_NONE ? ", verdict: " : "", word_role(rank->role));
+             rank->role != REC_ROLE_NONE ? ", verdict: " : "", rec_role_name(rank->role));
 }
 
 static bool target_of(struct browser *b, struct place *to)

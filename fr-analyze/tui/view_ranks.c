@@ -286,7 +286,7 @@ static void put_rank(struct tui_cell *cell, unsigned column, const struct browse
         cell->style = style_role(rank->role);
         return;
     case COL_ROLE:
-        snprintf(cell->text, sizeof cell->text, "%s", word_role(rank->role));
+        snprintf(cell->text, sizeof cell->text, "%s", rec_role_name(rank->role));
         cell->style = style_role(rank->role);
         return;
     case COL_STATE:
@@ -459,15 +459,15 @@ static bool work(struct browser *b, uint64_t deadline_ns)
 
 static void about(struct browser *b, char *text, size_t size, enum tui_style *style)
 {
-    size_t roles[ROLE_SLOW + 1] = {0}, untraced = 0;
+    size_t roles[REC_ROLE_SLOW + 1] = {0}, untraced = 0;
     for (size_t i = 0; i < b->data.nranks; i++) {
         roles[b->data.ranks[i].role]++;
         untraced += b->data.ranks[i].process == BROWSE_NONE;
     }
     *style = TUI_NORMAL;
-    snprintf(text, size,
-             "%zu ranks: %zu to blame, %zu possible, %zu waiting because of it, %zu without a trace",
-             b->data.nranks, roles[ROLE_CULPRIT], roles[ROLE_SUSPECT], roles[ROLE_VICTIM], untraced);
+    snprintf(
+        text, size, "%zu ranks: %zu to blame, %zu possible, %zu waiting because of it, %zu without a trace",
+        b->data.nranks, roles[REC_ROLE_CULPRIT], roles[REC_ROLE_SUSPECT], roles[REC_ROLE_VICTIM], untraced);
 }
 
 const struct view view_ranks = {.name = "Ranks",

@@ -59,7 +59,7 @@ static void label(void *context, size_t lane, char *text, size_t size)
     }
     const struct rank_figures *rank = &data->ranks[data->rank_of[process]];
     const char *sign = browse_clock_known(data, data->processes[process]) ? "" : "~";
-    snprintf(text, size, "%5d%s%s%s", rank->rank, rank->role == ROLE_CULPRIT ? "!" : " ", sign,
+    snprintf(text, size, "%5d%s%s%s", rank->rank, rank->role == REC_ROLE_CULPRIT ? "!" : " ", sign,
              data->processes[process]->host);
 }
 
@@ -397,7 +397,7 @@ static bool first_stuck(const struct browse_data *data, uint32_t *process, uint6
         const struct rec_evidence *e = &f->evidence[i];
         uint32_t waits = browse_process_of(data, e->rank);
         if (waits == BROWSE_NONE || e->seq == NO_SEQ || e->time_ns == 0 ||
-            (f->nvictims > 0 && data->ranks[data->rank_of[waits]].role != ROLE_VICTIM) ||
+            (f->nvictims > 0 && data->ranks[data->rank_of[waits]].role != REC_ROLE_VICTIM) ||
             (*process != BROWSE_NONE && e->time_ns >= *when_ns))
             continue;
         *process = waits;

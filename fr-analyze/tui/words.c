@@ -147,23 +147,13 @@ void word_time(char *out, size_t size, const struct browse_data *data, const str
     word_clock(out, size, browse_common_ns(data, process, ns), decimals);
 }
 
-const char *word_role(enum role role)
+enum tui_style style_role(enum rec_role role)
 {
-    static const char *const names[] = {[ROLE_NONE] = "",
-                                        [ROLE_CULPRIT] = "culprit",
-                                        [ROLE_SUSPECT] = "suspect",
-                                        [ROLE_VICTIM] = "waits",
-                                        [ROLE_SLOW] = "slow"};
-    return names[role];
-}
-
-enum tui_style style_role(enum role role)
-{
-    static const enum tui_style styles[] = {[ROLE_NONE] = TUI_NORMAL,
-                                            [ROLE_CULPRIT] = TUI_BAD,
-                                            [ROLE_SUSPECT] = TUI_WARN,
-                                            [ROLE_VICTIM] = TUI_ACCENT,
-                                            [ROLE_SLOW] = TUI_WARN};
+    static const enum tui_style styles[] = {[REC_ROLE_NONE] = TUI_NORMAL,
+                                            [REC_ROLE_CULPRIT] = TUI_BAD,
+                                            [REC_ROLE_SUSPECT] = TUI_WARN,
+                                            [REC_ROLE_VICTIM] = TUI_ACCENT,
+                                            [REC_ROLE_SLOW] = TUI_WARN};
     return styles[role];
 }
 

@@ -180,6 +180,25 @@ bool diag_lists_rank(const int32_t *ranks, size_t count, int32_t rank)
     return false;
 }
 
+enum rec_role rec_finding_role(const struct rec_finding *f, int32_t rank)
+{
+    if (rec_has_rank(f->culprits, f->nculprits, rank))
+        return f->type == REC_VERDICT_STRAGGLER ? REC_ROLE_SLOW : REC_ROLE_CULPRIT;
+    if (rec_has_rank(f->suspects, f->nsuspects, rank))
+        return REC_ROLE_SUSPECT;
+    return rec_has_rank(f->victims, f->nvictims, rank) ? REC_ROLE_VICTIM : REC_ROLE_NONE;
+}
+
+const char *rec_role_name(enum rec_role role)
+{
+    static const char *const words[] = {[REC_ROLE_NONE] = "",
+                                        [REC_ROLE_CULPRIT] = "culprit",
+                                        [REC_ROLE_SUSPECT] = "suspect",
+                                        [REC_ROLE_VICTIM] = "waits",
+                                        [REC_ROLE_SLOW] = "slow"};
+    return words[role];
+}
+
 int rec_fold_ranks(char *buffer, size_t size, const int32_t *ranks, size_t count)
 {
     size_t length = 0;

@@ -85,6 +85,11 @@ struct rec_finding {
     size_t nevidence;
 };
 
+/* What a finding says of a rank. The ranks that a straggler's finding names are slow, not to blame. */
+enum rec_role { REC_ROLE_NONE, REC_ROLE_CULPRIT, REC_ROLE_SUSPECT, REC_ROLE_VICTIM, REC_ROLE_SLOW };
+enum rec_role rec_finding_role(const struct rec_finding *finding, int32_t rank);
+const char *rec_role_name(enum rec_role role); /* "", "culprit", "suspect", "waits", "slow" */
+
 struct rec_verdict {
     enum rec_status status;
     size_t nfindings; /* at least 1; [0] is the verdict, causes before consequences, advice last */

@@ -584,6 +584,29 @@ static void folds_ranks(void **state)
     assert_string_equal(text, "");
 }
 
+static void roles(void **state)
+{
+    (void)state;
+    int32_t culprits[] = {3, 10}, suspects[] = {4}, victims[] = {0, 1, 2};
+    struct rec_finding f = {.type = REC_VERDICT_STUCK_OUTSIDE_NCCL,
+                            .culprits = culprits,
+                            .nculprits = 2,
+                            .suspects = suspects,
+                            .nsuspects = 1,
+                            .victims = victims,
+                            .nvictims = 3};
+    assert_int_equal(rec_finding_role(&f, 10), REC_ROLE_CULPRIT);
+    assert_int_equal(rec_finding_role(&f, 4), REC_ROLE_SUSPECT);
+    assert_int_equal(rec_finding_role(&f, 1), REC_ROLE_VICTIM);
+    assert_int_equal(rec_finding_role(&f, 5), REC_ROLE_NONE);
+    assert_int_equal(rec_finding_role(&f, -1), REC_ROLE_NONE);
+    f.type = REC_VERDICT_STRAGGLER;
+    assert_int_equal(rec_finding_role(&f, 3), REC_ROLE_SLOW);
+    assert_int_equal(rec_finding_role(&(struct rec_finding){0}, 0), REC_ROLE_NONE);
+    assert_string_equal(rec_role_name(REC_ROLE_NONE), "");
+    assert_string_equal(rec_role_name(REC_ROLE_VICTIM), "waits");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -592,7 +615,7 @@ int main(void)
         cmocka_unit_test(lost_evidence), cmocka_unit_test(clocks),        cmocka_unit_test(gpu_progress),
         cmocka_unit_test(history),       cmocka_unit_test(one_slow_rank), cmocka_unit_test(capture),
         cmocka_unit_test(graphs),        cmocka_unit_test(wording),       cmocka_unit_test(folds_ranks),
-        cmocka_unit_test(innocents),     cmocka_unit_test(silence),
+        cmocka_unit_test(roles),         cmocka_unit_test(innocents),     cmocka_unit_test(silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

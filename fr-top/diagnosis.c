@@ -56,7 +56,7 @@ static uint64_t clock_ns(clockid_t clock)
 
 enum rec_role top_role_of(const struct top_verdict *verdict, const struct top_process *process)
 {
-    if (verdict == NULL || verdict->serial == 0 || process->rank < 0 ||
+    if (verdict == NULL || verdict->serial == 0 || process->rank < 0 || process->past ||
         strcmp(verdict->job, process->job) != 0)
         return REC_ROLE_NONE;
     const struct rec_finding told = {.type = verdict->type,

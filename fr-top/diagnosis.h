@@ -31,7 +31,8 @@ struct top_verdict {
     char problem[512]; /* why there is no newer one; "" */
 };
 
-/* What the verdict says of a process; NONE for those of other jobs and without a verdict. */
+/* What the verdict says of a process; NONE for those of other jobs and earlier runs, and without a verdict.
+ */
 enum rec_role top_role_of(const struct top_verdict *verdict, const struct top_process *process);
 
 struct top_diagnosis;

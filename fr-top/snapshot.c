@@ -128,6 +128,7 @@ static size_t choose(struct top_probe **probes, size_t n, const struct top_optio
         for (; i < range.end; i++) {
             bool past = superseded(probes, range.end, i) || of_earlier_run(&probes[i]->process, &range);
             snapshot->npast += wanted && past;
+            probes[i]->process.past = past;
             if (wanted && (options->all_runs || !past))
                 probes[kept++] = probes[i];
         }

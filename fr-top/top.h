@@ -102,6 +102,7 @@ struct top_process {
     uint64_t lag;                    /* largest of its members */
     uint32_t first_member, nmembers; /* in the snapshot */
     uint32_t job_index;              /* there: from 0, in the order of their names */
+    bool past;                       /* there: of an earlier run of the job */
 };
 
 /* This host's boot id; "" when unknown. */
@@ -233,7 +234,7 @@ enum rec_code top_watch_refresh(struct top_watch *watch, struct top_snapshot **s
 /* As options.all_runs, from the next refresh on. */
 void top_watch_all_runs(struct top_watch *watch, bool all);
 
-/* Joins probes into a snapshot (zeroed before); false without memory. Pure but for *snapshot. */
+/* Joins probes into a snapshot (zeroed before), and tells each whether it is past; false without memory. */
 bool top_snapshot_build(struct top_snapshot *snapshot, struct top_probe *const *probes, size_t nprobes,
                         const struct top_options *options, uint64_t now_ns);
 void top_snapshot_clear(struct top_snapshot *snapshot);

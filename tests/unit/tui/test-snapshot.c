@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "fr-top/diagnosis.h"
 #include "fr-top/lanes.h"
 #include "fr-top/top.h"
 
@@ -397,8 +398,17 @@ static void test_earlier_run(void **state)
     assert_int_equal(build(world, &options)->nprocesses, 2);
     struct top_options all = options;
     all.all_runs = true;
-    assert_int_equal(build(world, &all)->nprocesses, 6);
-    assert_int_equal(world->snapshot.npast, 4);
+    s = build(world, &all);
+    assert_int_equal(s->nprocesses, 6);
+    assert_int_equal(s->npast, 4);
+    /* The verdict is about the present run: who was rank 1 before is not blamed for what rank 1 does now. */
+    int32_t culprit = 1;
+    struct top_verdict verdict = {
+        .serial = 1, .type = REC_VERDICT_PROCESS_DEAD, .job = "job", .culprits = &culprit, .nculprits = 1};
+    for (uint32_t i = 0; i < s->nprocesses; i++) {
+        bool blamed = s->processes[i].rank == 1 && s->processes[i].proc_uid == died->proc_uid;
+        assert_int_equal(top_role_of(&verdict, &s->processes[i]), blamed ? REC_ROLE_CULPRIT : REC_ROLE_NONE);
+    }
 }
 
 static void test_jobs(void **state)

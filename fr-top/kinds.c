@@ -22,28 +22,19 @@ unsigned top_kind_at(unsigned index)
     return kinds[index];
 }
 
+/* The count is that of one of as many parts as there are ranks. */
+static bool counts_part(unsigned kind)
+{
+    return kind == REC_ALL_GATHER || kind == REC_REDUCE_SCATTER || kind == REC_ALL_TO_ALL ||
+           kind == REC_GATHER || kind == REC_SCATTER;
+}
+
 /* Bus bytes per byte of count x size. Of nccl-tests, doc/PERFORMANCE.md. */
 static double bus_factor(unsigned kind, double n)
 {
-    switch (kind) {
-    case REC_ALL_REDUCE:
+    if (kind == REC_ALL_REDUCE)
         return 2 * (n - 1) / n;
-    case REC_ALL_GATHER:
-    case REC_REDUCE_SCATTER:
-    case REC_ALL_TO_ALL:
-    case REC_GATHER:
-    case REC_SCATTER:
-        return n - 1; /* the count is that of one of n parts */
-    default:
-        return 1;
-    }
-}
-
-static double size_factor(unsigned kind, double n)
-{
-    bool part = kind == REC_ALL_GATHER || kind == REC_REDUCE_SCATTER || kind == REC_ALL_TO_ALL ||
-                kind == REC_GATHER || kind == REC_SCATTER;
-    return part ? n : 1;
+    return counts_part(kind) ? n - 1 : 1;
 }
 
 void top_kind_add(struct top_kind_sum sums[TOP_KINDS], const struct rec_op *op, uint32_t nranks)
@@ -55,7 +46,7 @@ void top_kind_add(struct top_kind_sum sums[TOP_KINDS], const struct rec_op *op, 
     double n = nranks > 0 ? nranks : 1, bytes = (double)op->count * rec_dtype_size(op->dtype);
     double bus = bytes * bus_factor(kinds[index], n);
     sum->calls++;
-    sum->size += bytes * size_factor(kinds[index], n);
+    sum->size += counts_part(kinds[index]) ? bytes * n : bytes;
     sum->bus += bus;
     if (op->gpu_start_ns != 0 && op->gpu_end_ns > op->gpu_start_ns) {
         sum->timed_bus += bus;

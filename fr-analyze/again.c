@@ -10,7 +10,6 @@
 #define PAUSE_NS    (2 * NS_PER_S) /* between two loads, at least */
 #define REST_FACTOR 3              /* so much longer than a load is the pause behind it */
 #define AGE_NS      (5 * NS_PER_S) /* beyond the stall time: then a standstill has its verdict */
-#define STALL_SEC   30             /* rec_analyze_options: 0 */
 
 struct again {
     const struct work_order *order;
@@ -53,7 +52,7 @@ static bool wanted(struct again *again)
         again->changed_ns = now;
     again->last = look;
     again->earliest_ns = now + PAUSE_NS; /* also the probe costs something */
-    uint64_t stall = again->order->analyze.stall_sec ? again->order->analyze.stall_sec : STALL_SEC;
+    uint64_t stall = again->order->analyze.stall_sec ? again->order->analyze.stall_sec : REC_STALL_SEC;
     return now - again->changed_ns < stall * NS_PER_S + AGE_NS;
 }
 

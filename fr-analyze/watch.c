@@ -223,11 +223,16 @@ static void due_by(uint64_t since_ns, uint64_t wait_ns, uint64_t now_ns, uint64_
         *due_ns = at;
 }
 
+static uint64_t stall_ns_of(const struct watch *watch)
+{
+    uint32_t seconds = watch->options->analyze.stall_sec;
+    return (seconds ? seconds : REC_STALL_SEC) * NS_PER_S;
+}
+
 /* When will somebody have been silent for the stall time? Then the verdict may change by itself. */
 static uint64_t next_due(const struct watch *watch)
 {
-    uint64_t stall_ns =
-        (watch->options->analyze.stall_sec ? watch->options->analyze.stall_sec : 30) * NS_PER_S;
+    uint64_t stall_ns = stall_ns_of(watch);
     uint64_t now_ns = clock_now(CLOCK_REALTIME), due_ns = 0;
     size_t count;
     struct rec_process *const *processes = rec_job_processes(watch->job, &count);
@@ -339,8 +344,7 @@ static int analyze(struct watch *watch, bool *fresh)
  */
 static bool has_news(struct watch *watch, const struct probe_look *look, uint64_t now)
 {
-    uint64_t age_ns =
-        (watch->options->analyze.stall_sec ? watch->options->analyze.stall_sec : 30) * NS_PER_S + AGED_NS;
+    uint64_t age_ns = stall_ns_of(watch) + AGED_NS;
     return look->calls != watch->judged.calls || look->quiet != watch->judged.quiet ||
            (look->beats != watch->judged.beats && now - watch->called_ns < age_ns);
 }

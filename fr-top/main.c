@@ -74,7 +74,7 @@ static int parse(int argc, char **argv, struct arguments *arguments)
     const char *live_dir = NULL;
     double seconds;
     int option;
-    *arguments = (struct arguments){.watch.stall_sec = 30, .screen.delay_ms = 1000};
+    *arguments = (struct arguments){.watch.stall_sec = REC_STALL_SEC, .screen.delay_ms = 1000};
     while ((option = getopt_long(argc, argv, "d:CUh", options, NULL)) != -1) {
         switch (option) {
         case 'd':

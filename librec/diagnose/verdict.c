@@ -10,10 +10,9 @@
 #include "job/internal.h"
 #include "rec/symbolize.h"
 
-#define DEFAULT_STALL_SEC 30
-#define STEPS             5              /* of one analysis, for progress */
-#define PAST_MAX          16             /* earlier generations that are examined, the latest ones */
-#define BACKLOG_NS        (NS_PER_S * 4) /* a host may wait so long for what its GPU has still to do */
+#define STEPS      5              /* of one analysis, for progress */
+#define PAST_MAX   16             /* earlier generations that are examined, the latest ones */
+#define BACKLOG_NS (NS_PER_S * 4) /* a host may wait so long for what its GPU has still to do */
 
 struct type_row {
     const char *name;
@@ -373,7 +372,7 @@ static enum rec_code analyze(const struct rec_job *job, const struct rec_analyze
     d.expected = census->generations[generation].expected;
     d.threads = options->threads;
     d.now_ns = options->now_ns ? options->now_ns : wall_clock();
-    d.stall_ns = (options->stall_sec ? options->stall_sec : DEFAULT_STALL_SEC) * NS_PER_S;
+    d.stall_ns = (options->stall_sec ? options->stall_sec : REC_STALL_SEC) * NS_PER_S;
     *verdict = NULL;
     d.progress = (struct diag_progress){options->progress, first_step, STEPS * examined};
     enum rec_code code = diag_go_on(&d) ? diag_load(&d) : job_cancelled(err);

@@ -97,9 +97,11 @@ struct rec_verdict {
     struct rec_census *census;
 };
 
+#define REC_STALL_SEC 30
+
 struct rec_analyze_options {
     uint64_t now_ns;    /* for living processes; 0 = the clock */
-    uint32_t stall_sec; /* a living job is stuck when nothing moved for so long; 0 = 30 */
+    uint32_t stall_sec; /* a living job is stuck when nothing moved for so long; 0 = REC_STALL_SEC */
     unsigned threads;   /* at most so many, up to 16; 0 = one for each online CPU. The verdict is the same */
     const struct rec_progress *progress; /* must outlive the call; NULL = nobody wants to know */
 };

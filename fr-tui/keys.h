@@ -87,9 +87,8 @@ int tui_keymap_command(const struct tui_keymap *map, int key);
 void tui_key_name(int key, char *out, size_t size);
 
 /*
- * Entry i of the function bar, in order of F keys; false past the end. start and width are
- * its place in a bar of `columns` cells: entries shrink evenly, then drop from the left end
- * of what does not fit, F10 stays.
+ * The entries of the function bar, in order of F keys, and their number. start and width are
+ * an entry's place in a bar of `columns` cells. Where they do not fit, the last but one goes first.
  */
 struct tui_bar_item {
     int command;

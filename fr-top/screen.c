@@ -375,7 +375,7 @@ static bool set_up(struct screen *screen)
     screen->shell.name = "fr-top";
     screen->shell.notes = notes;
     screen->shell.keymap = (struct tui_keymap){
-        .own = bindings, .nown = sizeof bindings / sizeof bindings[0], .table = true, .pause = true};
+        .own = bindings, .nown = sizeof bindings / sizeof bindings[0], .rows = TUI_ROWS_TREE, .pause = true};
     struct tui_setting settings[TOP_TABLES];
     settings_of(screen, settings);
     tui_settings_load("fr-top", settings, TOP_TABLES);

@@ -19,20 +19,26 @@ static const struct tui_binding general_bindings[] = {
     {TUI_REDRAW, {TUI_CTRL('l')}, NULL, "draw the screen anew"},
 };
 
-static const struct tui_binding table_bindings[] = {
-    {TUI_SETUP, {TUI_F(2), 'C'}, "Setup", "setup: choose the columns; kept for the next time"},
+static const struct tui_binding line_bindings[] = {
     {TUI_SEARCH, {TUI_F(3), '/'}, "Search", "search: moves to the next line that contains the text"},
     {TUI_SEARCH_NEXT, {'n'}, NULL, "next match"},
     {TUI_SEARCH_PREVIOUS, {'N', TUI_F(15)}, NULL, "previous match"},
     {TUI_FILTER, {TUI_F(4), '\\'}, "Filter", "filter: shows only lines that contain the text (a|b: either)"},
-    {TUI_TREE, {TUI_F(5), 't'}, "Tree", "tree or flat list"},
+    {TUI_OPEN, {TUI_KEY_ENTER}, NULL, "go to what the selected line is about"},
+};
+
+static const struct tui_binding table_bindings[] = {
+    {TUI_SETUP, {TUI_F(2), 'C'}, "Setup", "setup: choose the columns; kept for the next time"},
     {TUI_SORT_MENU, {TUI_F(6), '<', '>', ',', '.'}, "SortBy", "choose the column to sort by"},
     {TUI_SORT_INVERT, {'I'}, NULL, "invert the sort order"},
-    {TUI_EXPAND, {'+', '='}, NULL, "open a branch of the tree"},
-    {TUI_COLLAPSE, {'-'}, NULL, "close a branch of the tree"},
-    {TUI_OPEN, {TUI_KEY_ENTER}, NULL, "details of the selected line"},
     {TUI_TAG, {' '}, NULL, "tag the selected line"},
     {TUI_UNTAG_ALL, {'U'}, NULL, "untag all lines"},
+};
+
+static const struct tui_binding tree_bindings[] = {
+    {TUI_TREE, {TUI_F(5), 't'}, "Tree", "tree or flat list"},
+    {TUI_EXPAND, {'+', '='}, NULL, "open a branch of the tree"},
+    {TUI_COLLAPSE, {'-'}, NULL, "close a branch of the tree"},
     {TUI_FOLLOW, {'F'}, NULL, "follow: the screen scrolls with the selected line"},
 };
 
@@ -42,17 +48,22 @@ static const struct tui_binding pause_bindings[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
+#define GROUPS 6
 struct group {
     const struct tui_binding *bindings;
     size_t count;
 };
 
-static size_t groups_of(const struct tui_keymap *map, struct group groups[4])
+static size_t groups_of(const struct tui_keymap *map, struct group groups[GROUPS])
 {
     size_t n = 0;
     groups[n++] = (struct group){map->own, map->nown};
-    if (map->table)
+    if (map->rows >= TUI_ROWS_LINES)
+        groups[n++] = (struct group){line_bindings, COUNT(line_bindings)};
+    if (map->rows >= TUI_ROWS_TABLE)
         groups[n++] = (struct group){table_bindings, COUNT(table_bindings)};
+    if (map->rows >= TUI_ROWS_TREE)
+        groups[n++] = (struct group){tree_bindings, COUNT(tree_bindings)};
     if (map->pause)
         groups[n++] = (struct group){pause_bindings, COUNT(pause_bindings)};
     groups[n++] = (struct group){general_bindings, COUNT(general_bindings)};
@@ -61,7 +72,7 @@ static size_t groups_of(const struct tui_keymap *map, struct group groups[4])
 
 static const struct tui_binding *binding_at(const struct tui_keymap *map, size_t index)
 {
-    struct group groups[4];
+    struct group groups[GROUPS];
     size_t n = groups_of(map, groups);
     for (size_t i = 0; i < n; i++) {
         if (index < groups[i].count)

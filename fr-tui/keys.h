@@ -74,10 +74,14 @@ struct tui_binding {
     const char *help;  /* one line; NULL = not in the help */
 };
 
+/* What a screen shows, each with the keys of those before it. */
+enum tui_rows { TUI_ROWS_NONE, TUI_ROWS_LINES, TUI_ROWS_TABLE, TUI_ROWS_TREE };
+
 struct tui_keymap {
     const struct tui_binding *own; /* looked up first */
     size_t nown;
-    bool table, pause; /* which groups of the shared bindings apply */
+    enum tui_rows rows; /* which groups of the shared bindings apply */
+    bool pause;
 };
 
 /* The command of a key, TUI_NONE when it has none. */

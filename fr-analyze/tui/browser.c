@@ -30,21 +30,6 @@ static const struct tui_binding shared[] = {
     {CMD_FINDING, {TUI_F(9), 'f'}, "Finding", "go to the next finding"},
     {CMD_RUN, {'r'}, NULL, "of a job that was restarted: show the run before, after the first the last"},
 };
-static const struct tui_binding line_keys[] = {
-    {TUI_SEARCH, {TUI_F(3), '/'}, "Search", "search: moves to the next line that contains the text"},
-    {TUI_SEARCH_NEXT, {'n'}, NULL, "next match"},
-    {TUI_SEARCH_PREVIOUS, {'N', TUI_F(15)}, NULL, "previous match"},
-    {TUI_FILTER, {TUI_F(4), '\\'}, "Filter", "filter: shows only lines that contain the text (a|b: either)"},
-    {TUI_OPEN, {TUI_KEY_ENTER}, NULL, "go to what the selected line is about"},
-};
-static const struct tui_binding table_keys[] = {
-    {TUI_SETUP, {TUI_F(2), 'C'}, "Setup", "setup: choose the columns; kept for the next time"},
-    {TUI_SORT_MENU, {TUI_F(6), '<', '>', ',', '.'}, "SortBy", "choose the column to sort by"},
-    {TUI_SORT_INVERT, {'I'}, NULL, "invert the sort order"},
-    {TUI_TAG, {' '}, NULL, "tag the selected line"},
-    {TUI_UNTAG_ALL, {'U'}, NULL, "untag all lines"},
-};
-
 static const char *const notes[] = {
     "",
     "Ranks that follow each other and look the same are one line; Enter or + opens it.",
@@ -146,7 +131,7 @@ static size_t settings_of(const struct browser *b, struct tui_setting settings[V
 {
     size_t n = 0;
     for (unsigned v = 0; v < VIEWS; v++)
-        if (browser_views[v]->keys == KEYS_TABLE || browser_views[v]->keys == KEYS_TREE)
+        if (browser_views[v]->rows >= TUI_ROWS_TABLE)
             settings[n++] = (struct tui_setting){browser_views[v]->name, b->tables[v]};
     return n;
 }
@@ -275,7 +260,7 @@ static void rewrap(struct browser *b)
     if (b->width == tui_columns())
         return;
     bool page = b->shell.page_open;
-    if (browser_views[b->here.view]->keys != KEYS_LINES || b->here.view == VIEW_DIFF) {
+    if (browser_views[b->here.view]->rows != TUI_ROWS_LINES || b->here.view == VIEW_DIFF) {
         b->width = tui_columns();
         return;
     }
@@ -340,10 +325,6 @@ static bool set_up(struct browser *b)
         struct tui_binding *keys = b->bindings[v];
         add_bindings(keys, view->bindings, view->nbindings);
         add_bindings(keys, shared, COUNT(shared));
-        if (view->keys == KEYS_LINES || view->keys == KEYS_TABLE)
-            add_bindings(keys, line_keys, COUNT(line_keys));
-        if (view->keys == KEYS_TABLE)
-            add_bindings(keys, table_keys, COUNT(table_keys));
         ok = view->init(b);
     }
     b->symbolizer = rec_symbolizer_new();

@@ -201,13 +201,10 @@ uint64_t monotonic_ns(void);
 
 /* ---- views ---- */
 
-/* Which of the shared keys make sense in a view. */
-enum view_keys { KEYS_NONE, KEYS_LINES, KEYS_TABLE, KEYS_TREE };
-
 struct browser;
 struct view {
     const char *name;
-    enum view_keys keys;
+    enum tui_rows rows;
     const struct tui_binding *bindings; /* its own, besides those of all views */
     size_t nbindings;
     bool (*init)(struct browser *browser);                            /* false = no memory */

@@ -51,9 +51,8 @@ void browser_show(struct browser *b, const struct place *place)
     b->shell.mode = TUI_MODE_BROWSE;
     b->shell.table = table;
     b->shell.timeline = place->view == VIEW_TIME ? &b->timeline : NULL;
-    b->shell.keymap = (struct tui_keymap){.own = b->bindings[place->view],
-                                          .table = browser_views[place->view]->keys == KEYS_TREE,
-                                          .pause = b->again != NULL};
+    b->shell.keymap = (struct tui_keymap){
+        .own = b->bindings[place->view], .rows = browser_views[place->view]->rows, .pause = b->again != NULL};
     while (b->bindings[place->view][b->shell.keymap.nown].command != TUI_NONE)
         b->shell.keymap.nown++;
     if (table != NULL && follow && place->view >= MAIN_VIEWS && !place->has_row) {

@@ -226,7 +226,7 @@ static void about(struct browser *b, char *text, size_t size, enum tui_style *st
 }
 
 const struct view view_comms = {.name = "Communicators",
-                                .keys = KEYS_TREE,
+                                .rows = TUI_ROWS_TREE,
                                 .init = init,
                                 .fini = fini,
                                 .show = show,
@@ -376,7 +376,7 @@ static void about_members(struct browser *b, char *text, size_t size, enum tui_s
 }
 
 const struct view view_comm = {.name = "Members",
-                               .keys = KEYS_TABLE,
+                               .rows = TUI_ROWS_TABLE,
                                .init = init_members,
                                .fini = fini,
                                .show = show_members,

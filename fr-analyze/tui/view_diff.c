@@ -452,7 +452,7 @@ static void forget(struct browser *b, bool again)
 }
 
 const struct view view_diff = {.name = "Diff",
-                               .keys = KEYS_LINES,
+                               .rows = TUI_ROWS_LINES,
                                .init = init,
                                .fini = fini,
                                .show = show,

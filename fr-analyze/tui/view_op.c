@@ -474,7 +474,7 @@ static void forget(struct browser *b, bool again)
 }
 
 const struct view view_op = {.name = "Op",
-                             .keys = KEYS_TABLE,
+                             .rows = TUI_ROWS_TABLE,
                              .init = init,
                              .fini = fini,
                              .show = show,

@@ -429,7 +429,7 @@ static void forget_call(struct browser *b, bool again)
 }
 
 const struct view view_rank = {.name = "Rank",
-                               .keys = KEYS_LINES,
+                               .rows = TUI_ROWS_LINES,
                                .init = init_rank,
                                .fini = fini_rank,
                                .show = show_rank,
@@ -438,7 +438,7 @@ const struct view view_rank = {.name = "Rank",
                                .forget = forget_rank,
                                .about = about_rank};
 const struct view view_call = {.name = "Call",
-                               .keys = KEYS_LINES,
+                               .rows = TUI_ROWS_LINES,
                                .init = init_call,
                                .fini = fini_call,
                                .show = show_call,

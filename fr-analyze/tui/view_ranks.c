@@ -471,7 +471,7 @@ static void about(struct browser *b, char *text, size_t size, enum tui_style *st
 }
 
 const struct view view_ranks = {.name = "Ranks",
-                                .keys = KEYS_TREE,
+                                .rows = TUI_ROWS_TREE,
                                 .init = init,
                                 .fini = fini,
                                 .show = show,

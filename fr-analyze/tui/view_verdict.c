@@ -298,7 +298,7 @@ static void forget(struct browser *b, bool again)
 }
 
 const struct view view_verdict = {.name = "Verdict",
-                                  .keys = KEYS_LINES,
+                                  .rows = TUI_ROWS_LINES,
                                   .init = init,
                                   .fini = fini,
                                   .show = show,

@@ -13,7 +13,7 @@ static const struct tui_binding own[] = {
     {CMD_OWN, {TUI_F(2), TUI_KEY_TAB}, "View", "next view"},
     {CMD_OTHER, {'t'}, NULL, "takes a shared key"},
 };
-static const struct tui_keymap full = {own, 2, true, true};
+static const struct tui_keymap full = {own, 2, TUI_ROWS_TREE, true};
 
 static void test_lookup(void **state)
 {
@@ -33,9 +33,21 @@ static void test_lookup(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_int_equal(tui_keymap_command(&full, cases[i].key), cases[i].command);
-    struct tui_keymap bare = {NULL, 0, false, false};
-    assert_int_equal(tui_keymap_command(&bare, TUI_F(4)), TUI_NONE);
-    assert_int_equal(tui_keymap_command(&bare, 'q'), TUI_QUIT);
+    static const struct {
+        enum tui_rows rows;
+        int filter, sort, tree;
+    } groups[] = {{TUI_ROWS_NONE, TUI_NONE, TUI_NONE, TUI_NONE},
+                  {TUI_ROWS_LINES, TUI_FILTER, TUI_NONE, TUI_NONE},
+                  {TUI_ROWS_TABLE, TUI_FILTER, TUI_SORT_MENU, TUI_NONE},
+                  {TUI_ROWS_TREE, TUI_FILTER, TUI_SORT_MENU, TUI_TREE}};
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        struct tui_keymap bare = {NULL, 0, groups[i].rows, false};
+        assert_int_equal(tui_keymap_command(&bare, TUI_F(4)), groups[i].filter);
+        assert_int_equal(tui_keymap_command(&bare, TUI_F(6)), groups[i].sort);
+        assert_int_equal(tui_keymap_command(&bare, TUI_F(5)), groups[i].tree);
+        assert_int_equal(tui_keymap_command(&bare, 'Z'), TUI_NONE);
+        assert_int_equal(tui_keymap_command(&bare, 'q'), TUI_QUIT);
+    }
 }
 
 static void test_names(void **state)

@@ -181,7 +181,7 @@ static void run_command(struct browser *b, int command)
         break;
     case CMD_TIME:
         if (!browser_selected_place(b, &place))
-            place = (struct place){.process = BROWSE_NONE, .seq = NO_SEQ, .src = -1, .dst = -1};
+            place = place_in(VIEW_TIME, BROWSE_NONE);
         place.view = VIEW_TIME;
         if (b->here.view != VIEW_TIME)
             browser_go(b, &place);
@@ -362,12 +362,7 @@ int browse_run(const struct rec_job *job, const struct rec_verdict *verdict,
     }
     bool open = set_up(b) && tui_open(&terminal, reason, sizeof reason);
     if (open) {
-        const struct place start = {.view = VIEW_VERDICT,
-                                    .process = BROWSE_NONE,
-                                    .other = BROWSE_NONE,
-                                    .seq = NO_SEQ,
-                                    .src = -1,
-                                    .dst = -1};
+        const struct place start = place_in(VIEW_VERDICT, BROWSE_NONE);
         b->again = options->again;
         browser_show(b, &start);
         signo = loop(b);

@@ -48,6 +48,13 @@ struct place {
     bool has_row;
 };
 
+/* A view of a process (BROWSE_NONE = of none), and of no op or communicator. */
+static inline struct place place_in(enum view_id view, uint32_t process)
+{
+    return (struct place){
+        .view = view, .process = process, .other = BROWSE_NONE, .seq = NO_SEQ, .src = -1, .dst = -1};
+}
+
 /* ---- what all views share, computed once (data.c) ---- */
 
 struct comm_figures {

@@ -263,15 +263,10 @@ struct rec_member *browse_member_at(const struct rec_communicator *comm, int64_t
 struct place browse_op_place(const struct browse_data *data, const struct rec_process *process,
                              const struct rec_op *op)
 {
-    struct place place = {.view = VIEW_RANK,
-                          .process = process->index,
-                          .other = BROWSE_NONE,
-                          .seq = NO_SEQ,
-                          .src = -1,
-                          .dst = -1,
-                          .when_ns = browse_common_ns(data, process, op->enter_ns)};
+    struct place place = place_in(VIEW_RANK, process->index);
     const struct rec_member *member = rec_process_member(process, op->comm);
     unsigned flags = rec_kind_flags(op->kind);
+    place.when_ns = browse_common_ns(data, process, op->enter_ns);
     if (member == NULL || op->flags & REC_OF_NO_SEQ || !(flags & (REC_KF_SEQ | REC_KF_TEARDOWN | REC_KF_P2P)))
         return place;
     place.view = VIEW_OP;
@@ -311,14 +306,9 @@ bool browse_finding_place(const struct browse_data *data, const struct rec_findi
     int32_t rank = evidence != NULL ? evidence->rank : f->nculprits > 0 ? f->culprits[0] : -1;
     uint64_t seq = evidence != NULL ? evidence->seq : f->seq;
     uint32_t process = browse_process_of(data, rank);
-    *place = (struct place){.view = VIEW_RANK,
-                            .process = process,
-                            .other = BROWSE_NONE,
-                            .comm = f->comm,
-                            .seq = NO_SEQ,
-                            .src = -1,
-                            .dst = -1,
-                            .when_ns = evidence != NULL ? evidence->time_ns : f->op.enter_ns};
+    *place = place_in(VIEW_RANK, process);
+    place->comm = f->comm;
+    place->when_ns = evidence != NULL ? evidence->time_ns : f->op.enter_ns;
     if (process != BROWSE_NONE && seq != NO_SEQ) {
         const struct rec_process *p = data->processes[process];
         const struct rec_op *op = known_op(p, f->comm, seq, browse_host_ns(data, p, place->when_ns));

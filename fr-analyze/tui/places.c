@@ -102,22 +102,18 @@ void browser_go_back(struct browser *b)
         return;
     struct place place = b->way[--b->nway];
     /* The timeline stays where it is. */
-    if (place.view == VIEW_TIME)
-        place = (struct place){.view = VIEW_TIME,
-                               .run = place.run,
-                               .process = BROWSE_NONE,
-                               .other = BROWSE_NONE,
-                               .seq = NO_SEQ,
-                               .src = -1,
-                               .dst = -1};
+    if (place.view == VIEW_TIME) {
+        uint32_t run = place.run;
+        place = place_in(VIEW_TIME, BROWSE_NONE);
+        place.run = run;
+    }
     b->shell.status[0] = '\0';
     browser_show(b, &place);
 }
 
 void browser_go_to_view(struct browser *b, enum view_id view)
 {
-    struct place place = {
-        .view = view, .process = BROWSE_NONE, .other = BROWSE_NONE, .seq = NO_SEQ, .src = -1, .dst = -1};
+    struct place place = place_in(view, BROWSE_NONE);
     if (view != b->here.view)
         browser_go(b, &place);
 }
@@ -125,13 +121,8 @@ void browser_go_to_view(struct browser *b, enum view_id view)
 /* Places of the other run remain on the way back. */
 static void go_to_run(struct browser *b, size_t run)
 {
-    struct place place = {.view = b->here.view < MAIN_VIEWS ? b->here.view : VIEW_VERDICT,
-                          .run = (uint32_t)run + 1,
-                          .process = BROWSE_NONE,
-                          .other = BROWSE_NONE,
-                          .seq = NO_SEQ,
-                          .src = -1,
-                          .dst = -1};
+    struct place place = place_in(b->here.view < MAIN_VIEWS ? b->here.view : VIEW_VERDICT, BROWSE_NONE);
+    place.run = (uint32_t)run + 1;
     if (run != b->data.run)
         browser_go(b, &place);
 }

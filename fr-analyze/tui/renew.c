@@ -36,12 +36,7 @@ static struct place place_again(const struct browser *b, const struct lasting *l
     place.comm = lasting->comm != 0 ? rec_job_find_communicator(b->data.job, lasting->comm) : NULL;
     if (browser_has_subject(b, &place))
         return place;
-    return (struct place){.view = place.view < MAIN_VIEWS ? place.view : VIEW_VERDICT,
-                          .process = BROWSE_NONE,
-                          .other = BROWSE_NONE,
-                          .seq = NO_SEQ,
-                          .src = -1,
-                          .dst = -1};
+    return place_in(place.view < MAIN_VIEWS ? place.view : VIEW_VERDICT, BROWSE_NONE);
 }
 
 /* False: no memory, and nothing left to show. */

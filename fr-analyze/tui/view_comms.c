@@ -205,13 +205,8 @@ static bool target(struct browser *b, struct place *to)
     size_t row = tui_table_selected(b->tables[VIEW_COMMS]);
     if (row == TUI_NO_ROW)
         return false;
-    *to = (struct place){.view = VIEW_COMM,
-                         .process = BROWSE_NONE,
-                         .other = BROWSE_NONE,
-                         .comm = comm_at(b, row),
-                         .seq = NO_SEQ,
-                         .src = -1,
-                         .dst = -1};
+    *to = place_in(VIEW_COMM, BROWSE_NONE);
+    to->comm = comm_at(b, row);
     return true;
 }
 

@@ -412,12 +412,7 @@ static bool target(struct browser *b, struct place *to)
             tui_table_command(table, TUI_COLLAPSE);
         return false;
     }
-    *to = (struct place){.view = VIEW_RANK,
-                         .process = b->data.ranks[row].process,
-                         .other = BROWSE_NONE,
-                         .seq = NO_SEQ,
-                         .src = -1,
-                         .dst = -1};
+    *to = place_in(VIEW_RANK, b->data.ranks[row].process);
     return to->process != BROWSE_NONE;
 }
 

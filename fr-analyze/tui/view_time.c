@@ -299,8 +299,7 @@ static bool target(struct browser *b, struct place *to)
         *to = browse_op_place(&b->data, b->data.processes[process], &op);
         return true;
     }
-    *to = (struct place){
-        .view = VIEW_RANK, .process = process, .other = BROWSE_NONE, .seq = NO_SEQ, .src = -1, .dst = -1};
+    *to = place_in(VIEW_RANK, process);
     return true;
 }
 

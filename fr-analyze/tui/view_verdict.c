@@ -29,12 +29,7 @@ static void add_ranks(struct browser *b, struct lines *lines, const char *label,
         return;
     char folded[1024];
     fr_fold_ranks(folded, sizeof folded, ranks, count);
-    struct place to = {.view = VIEW_RANKS,
-                       .process = browse_process_of(&b->data, ranks[0]),
-                       .other = BROWSE_NONE,
-                       .seq = NO_SEQ,
-                       .src = -1,
-                       .dst = -1};
+    struct place to = place_in(VIEW_RANKS, browse_process_of(&b->data, ranks[0]));
     if (count == 1 && to.process != BROWSE_NONE)
         to.view = VIEW_RANK;
     lines_add(lines, style, 23, &to, "  %-20s %s%s", label, count > 1 ? "ranks " : "rank ", folded);
@@ -169,13 +164,8 @@ static void add_runs(struct browser *b, struct lines *lines)
         return;
     lines_add(lines, TUI_BOLD, 0, NULL, "Earlier runs (r shows them)");
     for (size_t r = b->data.nruns - 1; r-- > 0;) {
-        const struct place to = {.view = VIEW_RANKS,
-                                 .run = (uint32_t)r + 1,
-                                 .process = BROWSE_NONE,
-                                 .other = BROWSE_NONE,
-                                 .seq = NO_SEQ,
-                                 .src = -1,
-                                 .dst = -1};
+        struct place to = place_in(VIEW_RANKS, BROWSE_NONE);
+        to.run = (uint32_t)r + 1;
         say_run(b, lines, r, &to);
     }
     lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");
@@ -185,13 +175,8 @@ static void add_runs(struct browser *b, struct lines *lines)
 static void show_earlier(struct browser *b, struct lines *lines)
 {
     const struct rec_generation *run = &b->data.verdict->census->generations[b->data.run];
-    const struct place to = {.view = VIEW_VERDICT,
-                             .run = (uint32_t)b->data.nruns,
-                             .process = BROWSE_NONE,
-                             .other = BROWSE_NONE,
-                             .seq = NO_SEQ,
-                             .src = -1,
-                             .dst = -1};
+    struct place to = place_in(VIEW_VERDICT, BROWSE_NONE);
+    to.run = (uint32_t)b->data.nruns;
     lines_add(lines, TUI_BOLD, 0, NULL, "An earlier run of this job");
     say_run(b, lines, b->data.run, NULL);
     lines_add(lines, TUI_NORMAL, 0, NULL, "%s", "");

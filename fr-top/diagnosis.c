@@ -145,7 +145,6 @@ static enum rec_code open_job(const struct top_options *options, const struct qu
     for (size_t i = 0; i < question->ndirs; i++)
         dirs[i] = question->dirs[i];
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
-        /* One thread: the host may be busy with the job itself. */
         struct rec_job_options opening = {
             .job_id = ids[i], .live_dir = options->live_dir, .analyze = true, .threads = 1};
         if (ids[i] != NULL && ids[i][0] == '\0')
@@ -162,11 +161,11 @@ static enum rec_code open_job(const struct top_options *options, const struct qu
                           : rec_error_set(err, REC_ERR_MIXED, NULL, 0, "the job cannot be told from others");
 }
 
-/* False and a reason in told.problem. */
+/* False and a reason in told.problem. All by one thread: the host may be busy with the job itself. */
 static bool look(const struct top_options *options, const struct question *question, struct answer *answer)
 {
     struct rec_error err = {0};
-    const struct rec_analyze_options how = {.stall_sec = options->stall_sec};
+    const struct rec_analyze_options how = {.stall_sec = options->stall_sec, .threads = 1};
     uint64_t now_ns = clock_ns(CLOCK_REALTIME);
     enum rec_code code = open_job(options, question, &answer->job, &err);
     if (code == REC_OK)

@@ -62,6 +62,7 @@ static void communicator_cell(const struct top_snapshot *snapshot, const struct 
                               unsigned column, struct tui_cell *cell)
 {
     uint32_t last;
+    const struct top_process *process;
     switch (column) {
     case C_COMM:
         top_put_comm(cell, comm->name, comm->uid);
@@ -88,8 +89,9 @@ static void communicator_cell(const struct top_snapshot *snapshot, const struct 
             top_put_text(cell, "-");
             break;
         }
-        top_text_rank(cell->text, sizeof cell->text, &snapshot->processes[snapshot->members[last].process]);
-        cell->number = snapshot->processes[snapshot->members[last].process].rank;
+        process = &snapshot->processes[snapshot->members[last].process];
+        top_text_rank(cell->text, sizeof cell->text, process);
+        cell->number = process->rank;
         break;
     case C_STUCK:
         top_put_worry(cell, comm->stuck, TUI_BAD);
@@ -139,6 +141,12 @@ static void comm_member_cell(const struct top_snapshot *snapshot, const struct t
     }
 }
 
+/* Of a row behind those of the communicators. */
+static const struct top_member *member_at(const struct top_snapshot *snapshot, size_t row)
+{
+    return &snapshot->members[snapshot->comm_members[row - snapshot->ncomms]];
+}
+
 static size_t comm_rows(void *context)
 {
     return top_of(context)->ncomms + top_of(context)->nmembers;
@@ -158,7 +166,7 @@ static size_t comm_parent(void *context, size_t row)
     const struct top_snapshot *snapshot = top_of(context);
     if (row < snapshot->ncomms)
         return snapshot->comms[row].parent != TOP_NONE ? snapshot->comms[row].parent : TUI_NO_ROW;
-    return snapshot->members[snapshot->comm_members[row - snapshot->ncomms]].comm;
+    return member_at(snapshot, row)->comm;
 }
 
 static bool comm_inner(void *context, size_t row)
@@ -172,20 +180,17 @@ static void comm_cell(void *context, size_t row, unsigned column, struct tui_cel
     if (row < snapshot->ncomms)
         communicator_cell(snapshot, &snapshot->comms[row], column, cell);
     else
-        comm_member_cell(snapshot, &snapshot->members[snapshot->comm_members[row - snapshot->ncomms]], column,
-                         cell);
+        comm_member_cell(snapshot, member_at(snapshot, row), column, cell);
 }
 
 static uint32_t comm_process(const struct top_snapshot *snapshot, uint32_t row)
 {
-    return row < snapshot->ncomms ? TOP_NONE
-                                  : snapshot->members[snapshot->comm_members[row - snapshot->ncomms]].process;
+    return row < snapshot->ncomms ? TOP_NONE : member_at(snapshot, row)->process;
 }
 
 static uint32_t comm_comm(const struct top_snapshot *snapshot, uint32_t row)
 {
-    return row < snapshot->ncomms ? row
-                                  : snapshot->members[snapshot->comm_members[row - snapshot->ncomms]].comm;
+    return row < snapshot->ncomms ? row : member_at(snapshot, row)->comm;
 }
 
 const struct top_view top_view_comms = {.name = "Communicators",

@@ -28,7 +28,7 @@ static void write_head(const struct top_snapshot *snapshot)
 {
     char job[512], ops[16], bytes[16];
     top_text_count(ops, sizeof ops, snapshot->ops_per_s);
-    top_text_bytes(bytes, sizeof bytes, snapshot->bytes_per_s);
+    top_text_count(bytes, sizeof bytes, snapshot->bytes_per_s);
     printf("job %s\n", snapshot->nprocesses > 0 ? fr_clean(job, sizeof job, snapshot->job) : "-");
     printf("ranks %u up", snapshot->up);
     if (snapshot->world > 0)

@@ -162,7 +162,7 @@ static void fill_process(struct top_page *page, const struct top_snapshot *snaps
     age_text(call, sizeof call, snapshot, process->last_call_ns);
     age_text(start, sizeof start, snapshot, process->start_ns);
     top_text_count(ops, sizeof ops, process->ops_per_s);
-    top_text_bytes(bytes, sizeof bytes, process->bytes_per_s);
+    top_text_count(bytes, sizeof bytes, process->bytes_per_s);
     const char *role = rec_role_name(top_role_of(snapshot->verdict, process));
     add(page, top_state_style(process->state), "Rank %s on %s, pid %d: %s%s%s%s%s", rank, process->host,
         process->pid, top_state_name(process->state), end[0] != '\0' ? ", " : "", end,

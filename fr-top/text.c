@@ -26,7 +26,7 @@ bool top_state_stuck(enum top_state state)
     return state == TOP_LATE || state == TOP_STALLED;
 }
 
-static void scaled(char *out, size_t size, double value)
+void top_text_count(char *out, size_t size, double value)
 {
     static const char units[] = " kMGTPE";
     size_t unit = 0;
@@ -42,16 +42,6 @@ static void scaled(char *out, size_t size, double value)
         snprintf(out, size, value > 0 && value < 9.95 && value != floor(value) ? "%.1f" : "%.0f", value);
     else
         snprintf(out, size, value < 99.95 ? "%.1f%c" : "%.0f%c", value, units[unit]);
-}
-
-void top_text_count(char *out, size_t size, double value)
-{
-    scaled(out, size, value);
-}
-
-void top_text_bytes(char *out, size_t size, double value)
-{
-    scaled(out, size, value);
 }
 
 void top_text_age(char *out, size_t size, uint64_t ns)

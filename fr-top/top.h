@@ -241,8 +241,7 @@ void top_snapshot_clear(struct top_snapshot *snapshot);
 
 /* ---- text of values ---- */
 
-void top_text_count(char *out, size_t size, double value); /* "812", "12.3k"; "-" for NAN */
-void top_text_bytes(char *out, size_t size, double value); /* "12.3M" (1000s) */
+void top_text_count(char *out, size_t size, double value); /* "812", "12.3k", "12.3M"; "-" for NAN */
 void top_text_age(char *out, size_t size, uint64_t ns);    /* "12.3s", "4m05s" */
 void top_text_comm(char *out, size_t size, const char *name, uint64_t uid);
 void top_text_op(char *out, size_t size, const struct rec_op *op); /* "AllReduce", "Op200" */

@@ -130,8 +130,7 @@ static void process_cell(const struct top_snapshot *snapshot, const struct top_p
         top_put_worry(cell, process->lost, TUI_WARN);
         break;
     case R_BYTES:
-        top_text_bytes(cell->text, sizeof cell->text, process->bytes_per_s);
-        cell->number = process->bytes_per_s;
+        top_put_count(cell, process->bytes_per_s);
         break;
     case R_OPEN:
         top_put_u64(cell, process->nopen);

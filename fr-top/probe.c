@@ -60,6 +60,14 @@ bool top_tells_progress(unsigned kind)
                                                                 REC_KF_CREATE | REC_KF_TEARDOWN)) != 0;
 }
 
+void top_op_gpu(struct rec_op *op, const struct rec_gpu *gpu)
+{
+    bool untold = gpu->dropped != 0 && gpu->ended + 1 >= gpu->dropped;
+    rec_op_gpu(op, gpu);
+    if (untold && op->launch > gpu->ended && !(op->flags & REC_OF_CAPTURED))
+        op->launch = 0;
+}
+
 static void take_text(char *out, size_t size, const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));

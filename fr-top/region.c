@@ -198,7 +198,7 @@ static void set_state(const struct region *region, struct rec_op *op)
         op->state = REC_STATE_ENQUEUED;
     struct rec_gpu gpu;
     rec_live_gpu(&region->live, op->stream, &gpu);
-    rec_op_gpu(op, &gpu);
+    top_op_gpu(op, &gpu);
 }
 
 /* Keeps the oldest call of this chunk that has been launched and is not over. */

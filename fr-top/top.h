@@ -130,6 +130,11 @@ uint32_t top_probe_find(const struct top_probe *probe, uint32_t comm_id);
 void top_process_open(struct top_process *process, const struct top_op *op);
 /* Is this a kind of call by which one sees how far a rank has come? */
 bool top_tells_progress(unsigned kind);
+/*
+ * What its stream's marks tell of an op. A launch that has no marks, when all before it are over, may be
+ * over, too: nothing is known of it, and its launch becomes 0.
+ */
+void top_op_gpu(struct rec_op *op, const struct rec_gpu *gpu);
 /* The job and rank that the recorder's JSON tells (host, rank, job, start_ns …). */
 void top_probe_meta(struct top_probe *probe, const char *meta, size_t bytes);
 

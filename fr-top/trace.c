@@ -181,7 +181,7 @@ static void set_state(const struct tail *tail, struct rec_op *op)
 {
     for (unsigned i = 0; i < tail->ngpu; i++) {
         if (tail->gpu[i].stream == op->stream)
-            rec_op_gpu(op, &tail->gpu[i]);
+            top_op_gpu(op, &tail->gpu[i]);
     }
 }
 
@@ -195,7 +195,7 @@ static void find_pending(struct top_probe *probe, struct tail *tail)
     for (uint64_t i = 0; i < tail->nrecent && i < RECENT && tail->ngpu > 0; i++) {
         struct rec_op *op = &tail->recent[i];
         set_state(tail, op);
-        if (op->state != REC_STATE_ENQUEUED && op->state != REC_STATE_GPU_STARTED)
+        if (op->launch == 0 || (op->state != REC_STATE_ENQUEUED && op->state != REC_STATE_GPU_STARTED))
             continue;
         process->pending++;
         if (oldest == NULL || op->enter_ns < oldest->enter_ns)

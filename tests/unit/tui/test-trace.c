@@ -187,6 +187,19 @@ static void test_gpu(void **state)
     assert_int_equal(process->now.op.seq, 2);
     assert_int_equal(process->now.op.state, REC_STATE_GPU_STARTED);
     assert_string_equal(top_text_where(&process->now.op), "gpu");
+    /* The last one has no marks, but waits behind one that has. */
+    gpu.dropped = 4;
+    rec_writer_gpu(place->writer, now - S, &gpu);
+    flush(place, now - S);
+    assert_int_equal(refresh(place)->processes[0].pending, 2);
+    /* None behind the second has: they may be over. */
+    gpu = (struct rec_gpu){.started = 2, .ended = 2, .dropped = 3};
+    rec_writer_gpu(place->writer, now, &gpu);
+    flush(place, now);
+    process = &refresh(place)->processes[0];
+    assert_int_equal(process->pending, 0);
+    assert_int_equal(process->now.op.seq, 3);
+    assert_string_equal(top_text_where(&process->now.op), "-");
     close_trace(place);
 }
 

@@ -69,24 +69,15 @@ static void put_host(FILE *out, const char *host)
     }
 }
 
-/* Each host once, in the order of the culprits' ranks. */
-static char *join_hosts(const struct rec_job *job, const struct rec_finding *finding)
+static char *join_hosts(const struct rec_job *job, const struct rec_verdict *verdict)
 {
     char *text = NULL;
-    size_t size, count, named = 0;
-    FILE *out = open_memstream(&text, &size);
-    struct rec_process *const *processes = rec_job_processes(job, &count);
-    const char **names = calloc(count + 1, sizeof *names);
-    for (size_t i = 0; out && names && i < count; i++) {
-        const char *host = processes[i]->host;
-        bool known = !host[0] || !rec_has_rank(finding->culprits, finding->nculprits, processes[i]->rank);
-        for (size_t k = 0; k < named && !known; k++)
-            known = strcmp(names[k], host) == 0;
-        if (known)
-            continue;
-        fputs(named ? "," : "", out);
-        put_host(out, host);
-        names[named++] = host;
+    size_t size, count;
+    const char **names = rec_finding_hosts(job, verdict, &verdict->findings[0], &count);
+    FILE *out = names ? open_memstream(&text, &size) : NULL;
+    for (size_t i = 0; out && i < count; i++) {
+        fputs(i ? "," : "", out);
+        put_host(out, names[i]);
     }
     free(names);
     return out && fclose(out) == 0 ? text : NULL;
@@ -102,7 +93,7 @@ static struct hook_call *make_call(const struct rec_job *job, const struct rec_v
     call->verdict = rec_verdict_type_name(finding->type);
     call->status = rec_status_name(verdict->status);
     call->ranks = join_ranks(finding);
-    call->hosts = join_hosts(job, finding);
+    call->hosts = join_hosts(job, verdict);
     call->input = make_input(text);
     if (call->ranks && call->hosts && call->input >= 0)
         return call;

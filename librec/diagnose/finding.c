@@ -199,6 +199,33 @@ const char *rec_role_name(enum rec_role role)
     return words[role];
 }
 
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+const char **rec_finding_hosts(const struct rec_job *job, const struct rec_verdict *verdict,
+                               const struct rec_finding *f, size_t *count)
+{
+    const struct rec_census *census = verdict->census;
+    size_t nprocs, kept = 0;
+    struct rec_process *const *procs = rec_job_processes(job, &nprocs);
+    const char **hosts = malloc((nprocs + 1) * sizeof *hosts);
+    *count = 0;
+    if (!hosts)
+        return NULL;
+    for (size_t i = 0; i < nprocs; i++)
+        if (census->generation_of[i] + 1 == census->ngenerations && procs[i]->host[0] &&
+            rec_has_rank(f->culprits, f->nculprits, procs[i]->rank))
+            hosts[kept++] = procs[i]->host;
+    if (kept)
+        qsort(hosts, kept, sizeof *hosts, compare_texts);
+    for (size_t i = 0; i < kept; i++)
+        if (!i || strcmp(hosts[i], hosts[*count - 1]) != 0)
+            hosts[(*count)++] = hosts[i];
+    return hosts;
+}
+
 int rec_fold_ranks(char *buffer, size_t size, const int32_t *ranks, size_t count)
 {
     size_t length = 0;

@@ -61,44 +61,29 @@ static json_t *evidence_json(const struct rec_finding *f, bool *ok)
     return array;
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* The hosts of the culprits, each once. */
-static json_t *hosts_json(const struct rec_job *job, const struct rec_finding *f, bool *ok)
+static json_t *hosts_json(const struct rec_job *job, const struct rec_verdict *verdict,
+                          const struct rec_finding *f, bool *ok)
 {
     json_t *array = json_array();
-    size_t nprocs, count = 0, next = 0;
-    struct rec_process *const *procs = rec_job_processes(job, &nprocs);
-    const char **hosts = malloc((nprocs + 1) * sizeof *hosts);
+    size_t count;
+    const char **hosts = rec_finding_hosts(job, verdict, f, &count);
     *ok = *ok && hosts;
-    /* Processes and culprits are both sorted by rank. */
-    for (size_t i = 0; hosts && i < nprocs; i++) {
-        while (next < f->nculprits && f->culprits[next] < procs[i]->rank)
-            next++;
-        if (next < f->nculprits && f->culprits[next] == procs[i]->rank && procs[i]->host[0])
-            hosts[count++] = procs[i]->host;
-    }
-    if (count)
-        qsort(hosts, count, sizeof *hosts, compare_names);
-    for (size_t i = 0; i < count; i++)
-        if ((!i || strcmp(hosts[i], hosts[i - 1]) != 0) &&
-            json_array_append_new(array, report_text(hosts[i])) != 0)
+    for (size_t i = 0; hosts && i < count; i++)
+        if (json_array_append_new(array, report_text(hosts[i])) != 0)
             *ok = false;
     free(hosts);
     return array;
 }
 
-static json_t *finding_json(const struct rec_job *job, const struct rec_finding *f, bool *ok)
+static json_t *finding_json(const struct rec_job *job, const struct rec_verdict *verdict,
+                            const struct rec_finding *f, bool *ok)
 {
     json_t *object = json_object();
     report_put(object, "type", json_string(rec_verdict_type_name(f->type)), ok);
     report_put(object, "confidence", json_string(rec_confidence_name(f->confidence)), ok);
     report_put(object, "summary", report_text(f->summary ? f->summary : ""), ok);
     report_ranks(object, "culprit_ranks", f->culprits, f->nculprits, ok);
-    report_put(object, "culprit_hosts", hosts_json(job, f, ok), ok);
+    report_put(object, "culprit_hosts", hosts_json(job, verdict, f, ok), ok);
     report_put(object, "comm", comm_json(f->comm, ok), ok);
     report_put(object, "seq", f->seq == UINT64_MAX ? json_null() : json_integer((json_int_t)f->seq), ok);
     report_put(object, "evidence", evidence_json(f, ok), ok);
@@ -178,9 +163,9 @@ char *rec_verdict_json(const struct rec_job *job, const struct rec_verdict *verd
     report_put(root, "schema", json_string("fr-verdict/1"), &ok);
     report_put(root, "status", json_string(rec_status_name(verdict->status)), &ok);
     report_put(root, "job", job_json(job, &ok), &ok);
-    report_put(root, "verdict", finding_json(job, &verdict->findings[0], &ok), &ok);
+    report_put(root, "verdict", finding_json(job, verdict, &verdict->findings[0], &ok), &ok);
     for (size_t i = 0; i < verdict->nfindings; i++)
-        if (json_array_append_new(findings, finding_json(job, &verdict->findings[i], &ok)) != 0)
+        if (json_array_append_new(findings, finding_json(job, verdict, &verdict->findings[i], &ok)) != 0)
             ok = false;
     report_put(root, "findings", findings, &ok);
     report_put(root, "ranks", ranks_json(job, verdict->census, &ok), &ok);

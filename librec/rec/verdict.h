@@ -99,6 +99,13 @@ struct rec_verdict {
 
 #define REC_STALL_SEC 30
 
+/*
+ * The hosts of a finding's culprits in the run that the verdict is about, each once, by name. A
+ * malloc'ed array of count names, which belong to the job; NULL without memory.
+ */
+const char **rec_finding_hosts(const struct rec_job *job, const struct rec_verdict *verdict,
+                               const struct rec_finding *finding, size_t *count) REC_WARN_UNUSED;
+
 struct rec_analyze_options {
     uint64_t now_ns;    /* for living processes; 0 = the clock */
     uint32_t stall_sec; /* a living job is stuck when nothing moved for so long; 0 = REC_STALL_SEC */

@@ -1,5 +1,7 @@
 """Ranks that run more than one process: restarts, and what is none."""
 
+import pytest
+
 import harness
 
 HELPER = "init solo ranks={rank} name=solo\nrepeat 5 {{ allreduce solo 64 f32 sum }}\nsync\n{wait}\ndestroy solo\n"
@@ -44,6 +46,24 @@ def test_a_helper_of_one_rank_is_no_generation():
         command = 'export FREC_JOB_ID=both; if [ $RANK = 1 ]; then $run $helper.1; fi; $run $main'
         status, document = run_both(recording, command)
     check(status, document, [(4, [0, 1, 2])])
+
+
+@pytest.mark.skipif(not harness.ELSEWHERE.exists(), reason="built without the sample jobs")
+def test_hosts_of_the_run_that_hangs():
+    """Rank 1 moved to another host with the restart: the one it left is not to be drained for what it does now."""
+    with harness.Recording() as recording:
+        for restart, host in enumerate(["left", "there"]):
+            recording.run_script(3, """
+                init world
+                repeat 5 { allreduce world 64 f32 sum; sync }
+                except 1: allreduce world 64 f32 sum
+                rank 1: sleep 60000
+                sync""", timeout=4, rank_env={1: {"ELSEWHERE_HOST": host}}, preload=[harness.ELSEWHERE],
+                options=["--job-id", "moved", "--env", f"TORCHELASTIC_RESTART_COUNT={restart}"])
+        _, document = recording.analyze()
+    assert len(document["generations"]) == 2
+    assert document["verdict"]["culprit_ranks"] == [1]
+    assert document["verdict"]["culprit_hosts"] == ["there"]
 
 
 def test_the_census_lists_lineage_and_notes_orders():

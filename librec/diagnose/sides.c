@@ -4,8 +4,13 @@
 #define USUAL_MIN 4
 /* Members of a side whose past is looked at. */
 #define LOOK_MAX 8
-/* Communicators that did the same for so long are siblings; so many processes of them decide. */
+/* Communicators that did the same as far as can be seen, so many ops back, are siblings. */
 #define SIBLING_OPS  3
+#define SIBLING_LOOK 128
+/* Where the beginning of both is not seen, they must have changed so often from one op to another to be in
+ * step. */
+#define SIBLING_TURNS 3
+/* So many processes of siblings decide. */
 #define SIBLINGS_MIN 2
 
 /* user redops: equal definitions have equal hashes inside the signature */
@@ -114,24 +119,31 @@ static uint64_t common_sig(const struct diag *d, const struct rec_communicator *
     return sig;
 }
 
-/* Made for the same purpose: as large, of other processes, and with the same calls up to here. A few will do
- * for children of one communicator. */
+/*
+ * Made for the same purpose: as large, of other processes, and with the same calls at the same places as far
+ * back as is looked at. A few will do from the beginning on, for children of one communicator even one; else
+ * a row of equal ops does not tell whether one of the two is some ops ahead.
+ */
 static bool is_sibling(const struct diag *d, const struct rec_communicator *comm,
                        const struct rec_communicator *other, uint64_t seq)
 {
     if (other == comm || other->nranks != comm->nranks || other->parent != comm->parent ||
         !diag_has(d, other) || diag_share_process(comm, other))
         return false;
-    uint64_t same = 0;
-    for (; same < SIBLING_OPS && same < seq; same++) {
+    uint64_t same = 0, last = 0;
+    uint32_t turns = 0;
+    for (; same < SIBLING_LOOK && same < seq; same++) {
         uint32_t here, there;
         uint64_t sig = common_sig(d, comm, seq - same - 1, &here);
         if (sig != common_sig(d, other, seq - same - 1, &there) || (!sig && (here || there)))
             return false;
         if (!sig)
-            break; /* the beginning of both */
+            break; /* before the window, or a child's own creation */
+        turns += last && sig != last;
+        last = sig;
     }
-    return same >= (comm->parent ? 1 : SIBLING_OPS);
+    bool from_start = same == seq || (comm->parent && same + 1 == seq);
+    return from_start ? same >= (comm->parent ? 1 : SIBLING_OPS) : turns >= SIBLING_TURNS;
 }
 
 /*

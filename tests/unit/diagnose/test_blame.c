@@ -117,6 +117,13 @@ static void siblings(void **state)
     /* Two of them do not tell when they do not agree. */
     story_expect(6, THREE_PAIRS "2-3 ar t1 64\n 4-5 ag t2 64\n 0 ar t0 64\n 1 ag t0 64\n" HANG, "op_mismatch",
                  "0-1", "2-5");
+    /* One that is an op ahead is no sibling, though the last ops are the same: here rank 0 skips one. */
+    static const char ahead[] =
+        "* init w\n 0-1 init t0\n 2-3 init t1\n 0-1 ar t0 2\n"
+        "loop 3 ( 0-1 ag t0 64, 2-3 ag t1 64, 0-1 ag t0 64, 2-3 ag t1 64, 0-1 ag t0 64, 2-3 ag t1 64,"
+        " 0-1 ag t0 64, 2-3 ag t1 64, 0-1 ar t0 8, 2-3 ar t1 8 )\n"
+        "repeat 4 2-3 ag t1 64\n 2-3 ar t1 8\n repeat 3 0-1 ag t0 64\n 1 ag t0 64\n 0 ar t0 8\n" HANG;
+    story_expect(4, ahead, "op_mismatch", "0-1", "2-3");
     /* One fault on two of them is one finding. */
     static const char both[] = "* init w\n 0,2,4 init d0\n 1,3,5 init d1\n repeat 3 0,2,4 ar d0 8\n"
                                "repeat 3 1,3,5 ar d1 8\n 4-5 exit 0\n 0,2 ar d0 8\n 1,3 ar d1 8\n" HANG;
@@ -132,6 +139,12 @@ static void past(void **state)
         2,
         "* init w\n loop 12 ( * ar w 64, * ag w 8 )\n 1 destroy w\n 0 ar w 32\n 0 ar w 16\n 0 ar w 32\n" HANG,
         "rank_not_joined", "1", "0");
+    /* What is followed by something else that is new is a new phase, too: here rank 0 left early. */
+    story_expect(2,
+                 "* init w\n * init v\n loop 12 ( 0 send w 1 8, 1 recv w 0 8, * ar v 64, 0 send w 1 9, 1 "
+                 "recv w 0 9 )\n"
+                 "0 exit 0\n 1 recv w 0 20 stream 2\n 1 ag v 3\n" HANG,
+                 "p2p_unmatched", "0", "1");
     /* What the other side shared is a new phase, too. */
     story_expect(
         2,

@@ -33,6 +33,7 @@ struct history {
 
 struct recent {
     uint32_t thread;
+    bool departed; /* with its last op, one that the process had never issued before */
     struct {
         uint64_t token;
         uint32_t length;
@@ -202,13 +203,20 @@ void diag_habit(struct diag *d, uint32_t proc, const struct diag_question *asked
     *habit = (struct diag_habit){0};
     if (p->gap_ns)
         return; /* what is not recorded would look left out */
-    for (uint32_t i = p->first; i < p->first + p->count && i <= upto && !d->oom; i++) {
+    for (uint32_t i = p->first; i < p->first + p->count && !d->oom; i++) {
         const struct diag_op *op = &d->ops[i];
         if (op->unit == DIAG_NONE || op->late)
             continue;
         struct recent *mine = recent_of(recent, op->op.thread);
         struct foretold told;
-        if (!mine || !learn(d, &h, mine, i, &told) || !told.known)
+        if (!mine || !learn(d, &h, mine, i, &told))
+            continue;
+        /* Who left its loop comes back to it; what is new and followed by something new began another phase.
+         */
+        if (mine->departed && told.fresh)
+            habit->left = false;
+        mine->departed = false;
+        if (!told.known || i > upto)
             continue;
         const struct diag_op *expected = &d->ops[told.expected];
         habit->kept = told.usual && i == upto;
@@ -218,6 +226,7 @@ void diag_habit(struct diag *d, uint32_t proc, const struct diag_question *asked
         if (told.fresh && (!same_call(op, expected) || done_again(d, i) || taken_part(d, op)))
             continue;
         habit->left = concerns(op, asked) || concerns(expected, asked);
+        mine->departed = habit->left && told.fresh;
         habit->departure = (struct diag_departure){i, told.expected, told.seen};
     }
     diag_map_free(&h.contexts);

@@ -21,10 +21,13 @@ void classify_failed(struct classify *c, const struct diag_wait *wait)
     classify_place(c, f, wait);
     diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
     c->blamed[op->proc] = (uint32_t)d->nfindings;
+    bool gone = diag_excuse_failed(d, f, op);
     struct diag_text t = {0};
     diag_say_proc(&t, d->procs[op->proc].p);
     diag_say_refusal(d, &t, op);
-    diag_printf(&t, " while ");
+    if (gone)
+        diag_say_gone(&t, f);
+    diag_printf(&t, gone ? ", while " : " while ");
     classify_say_wait(c, &t, wait);
     diag_summary(d, f, &t);
     diag_evidence_op(d, f, op, "was refused");

@@ -563,6 +563,10 @@ void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct diag_
 void diag_failures(struct diag *d);
 /* " got InvalidArgument from AllReduce (14 × f32, sum)", or from the end of its group. */
 void diag_say_refusal(const struct diag *d, struct diag_text *t, const struct diag_op *op);
+/* An error that tells of others, where not all members are known to have been there: the culprits become
+ * victims, and who may be gone a suspect. Says so, and whether. */
+bool diag_excuse_failed(struct diag *d, struct rec_finding *f, const struct diag_op *op);
+void diag_say_gone(struct diag_text *t, const struct rec_finding *f);
 
 /* ---- classify.c, knot.c ---- */
 

@@ -6,6 +6,8 @@
 
 /* Errors that come so close together came at once. */
 #define CHANCE_NS (NS_PER_S / 10)
+/* Members without a trace beyond these are not named. */
+#define GONE_MAX 64
 
 static bool is_failure(const struct diag_op *op)
 {
@@ -21,14 +23,20 @@ static uint64_t failure_ns(const struct diag_op *op)
     return op->op.exit_ns ? op->op.exit_ns : op->op.enter_ns;
 }
 
-void diag_say_refusal(const struct diag *d, struct diag_text *t, const struct diag_op *op)
+/* The call that returned the error: the op's own, or the end of its group. */
+static const struct rec_op *refused_by(const struct diag *d, const struct diag_op *op)
 {
     bool by_end =
         op->op.result == REC_RESULT_SUCCESS && op->unit != DIAG_NONE && d->units[op->unit].end != DIAG_NONE;
-    const struct rec_op *refused = by_end ? &d->ops[d->units[op->unit].end].op : &op->op;
+    return by_end ? &d->ops[d->units[op->unit].end].op : &op->op;
+}
+
+void diag_say_refusal(const struct diag *d, struct diag_text *t, const struct diag_op *op)
+{
+    const struct rec_op *refused = refused_by(d, op);
     const char *name = rec_result_name(refused->result);
     diag_printf(t, " got %s from %s", name ? name : "an unknown error",
-                by_end ? "the GroupEnd of the group with " : "");
+                refused == &op->op ? "" : "the GroupEnd of the group with ");
     diag_say_op(t, &op->op);
 }
 
@@ -48,6 +56,13 @@ static void say_failure(const struct diag *d, struct diag_text *t, const struct 
     diag_say_time(t, failure_ns(op));
 }
 
+/* Does it name this rank alone, for having left the others? */
+static bool is_leaving(const struct rec_finding *f, int32_t rank)
+{
+    return (f->type == REC_VERDICT_RANK_NOT_JOINED || f->type == REC_VERDICT_PROCESS_DEAD) &&
+           f->nculprits == 1 && f->culprits[0] == rank;
+}
+
 /* Is there a cause that came before this failure, or one that this failure explains? */
 static uint64_t earlier_cause(const struct diag *d, const struct diag_op *op, bool *explained)
 {
@@ -58,15 +73,12 @@ static uint64_t earlier_cause(const struct diag *d, const struct diag_op *op, bo
     for (size_t i = 0; i < d->nfindings; i++) {
         if (d->tiers[i] != DIAG_TIER_ROOT)
             continue;
-        bool same = d->findings[i].nculprits == 1 && d->findings[i].culprits[0] == rank;
-        bool left = d->findings[i].type == REC_VERDICT_RANK_NOT_JOINED ||
-                    d->findings[i].type == REC_VERDICT_PROCESS_DEAD;
         /* Kernels that do not end on a communicator that fails at once hang because of that;
          * an error that comes after a long wait is what the wait led to. */
         bool kernel = d->findings[i].type == REC_VERDICT_STUCK_IN_KERNEL && op->member &&
                       d->findings[i].comm == op->member->comm &&
                       onset_of_failure < d->onsets[i] + d->procs[op->proc].patience_ns;
-        *explained = *explained || (same && left) || kernel;
+        *explained = *explained || is_leaving(&d->findings[i], rank) || kernel;
         if (d->onsets[i] < onset)
             onset = d->onsets[i];
     }
@@ -101,6 +113,94 @@ static bool alike(const struct diag_op *a, const struct diag_op *b)
     return a->op.count == b->op.count && (x > y ? x - y : y - x) < CHANCE_NS;
 }
 
+/* ---- errors that come from others ---- */
+
+/* What the call or the poll returned. */
+static unsigned result_of(const struct diag *d, const struct diag_op *op)
+{
+    if (op->op.kind == REC_COMM_GET_ASYNC_ERROR)
+        return (unsigned)op->op.count;
+    return refused_by(d, op)->result;
+}
+
+/* A connection to another process broke: who is told so has met the fault, and need not have it. */
+static bool from_others(const struct diag *d, const struct diag_op *op)
+{
+    unsigned result = result_of(d, op);
+    return op->member && (result == REC_RESULT_REMOTE_ERROR || result == REC_RESULT_SYSTEM_ERROR);
+}
+
+/* May it have gone away before the failure? It ended, or its records do, and none is later. */
+static bool may_be_gone(const struct diag *d, const struct diag_proc *proc, const struct diag_op *failed)
+{
+    uint64_t blur = proc->clock == d->procs[failed->proc].clock ? 0 : DIAG_UNALIGNED_NS;
+    return (proc->cut || proc->p->fate != REC_FATE_ALIVE) && proc->life_ns <= failure_ns(failed) + blur;
+}
+
+/* The members that may have been what went away; false when all were there. */
+static bool suspect_gone(struct diag *d, struct rec_finding *f, const struct diag_op *op)
+{
+    const struct rec_communicator *comm = op->member->comm;
+    int32_t ranks[GONE_MAX];
+    size_t count = diag_absent_ranks(d, comm, ranks, GONE_MAX);
+    for (size_t i = 0; i < count; i++)
+        diag_blame(d, f, DIAG_SUSPECT, ranks[i]);
+    bool gone = comm->nranks > comm->nmembers;
+    for (uint32_t i = 0; i < comm->nmembers; i++) {
+        const struct diag_proc *proc = &d->procs[diag_index(d, comm->members[i]->process)];
+        bool failed = diag_lists_rank(f->culprits, f->nculprits, proc->p->rank) ||
+                      diag_lists_rank(f->victims, f->nvictims, proc->p->rank);
+        if (failed || !may_be_gone(d, proc, op))
+            continue;
+        diag_blame(d, f, DIAG_SUSPECT, proc->p->rank);
+        gone = true;
+    }
+    diag_sort_ranks(f->suspects, &f->nsuspects);
+    return gone;
+}
+
+static void all_are_victims(struct diag *d, struct rec_finding *f)
+{
+    for (size_t i = 0; i < f->nculprits; i++)
+        diag_blame(d, f, DIAG_VICTIM, f->culprits[i]);
+    f->nculprits = 0;
+    diag_sort_ranks(f->victims, &f->nvictims);
+}
+
+/* That a rank left after the error is what the error led to. */
+static void excuse_leaving(struct diag *d, int32_t rank)
+{
+    for (size_t i = 0; i < d->nfindings; i++) {
+        if (d->tiers[i] != DIAG_TIER_ROOT || !is_leaving(&d->findings[i], rank))
+            continue;
+        all_are_victims(d, &d->findings[i]);
+        d->tiers[i] = DIAG_TIER_CONSEQUENCE;
+    }
+}
+
+bool diag_excuse_failed(struct diag *d, struct rec_finding *f, const struct diag_op *op)
+{
+    if (!from_others(d, op) || !suspect_gone(d, f, op))
+        return false;
+    f->confidence = REC_CONF_POSSIBLE;
+    for (size_t i = 0; i < f->nculprits; i++)
+        excuse_leaving(d, f->culprits[i]);
+    all_are_victims(d, f);
+    return true;
+}
+
+void diag_say_gone(struct diag_text *t, const struct rec_finding *f)
+{
+    diag_printf(t, ", which tells of a member that cannot be reached");
+    if (!f->nsuspects)
+        return;
+    diag_printf(t, "; that may be ");
+    diag_say_ranks(t, f->suspects, f->nsuspects);
+    diag_printf(t, ", without a later sign of life");
+}
+
+/* ---- the finding ---- */
+
 /* Did all members fail of which the records can tell? */
 static bool all_failed(const struct diag *d, const struct rec_communicator *comm, const int32_t *ranks,
                        size_t count)
@@ -113,31 +213,35 @@ static bool all_failed(const struct diag *d, const struct rec_communicator *comm
     return count > 1;
 }
 
-/* Names those who failed alike; nobody when those are all members of a communicator of several. */
-static void blame_alike(struct diag *d, struct rec_finding *f, const struct diag_op *op, bool root)
+/* Names those who failed alike; nobody, which is told, where those are all members of several. */
+static bool blame_alike(struct diag *d, struct rec_finding *f, const struct diag_op *op, bool root)
 {
     for (uint32_t i = 0; i < d->nops; i++)
         if (&d->ops[i] == op || (is_failure(&d->ops[i]) && alike(op, &d->ops[i])))
             diag_blame(d, f, root ? DIAG_CULPRIT : DIAG_VICTIM, d->procs[d->ops[i].proc].p->rank);
     diag_sort_ranks(f->culprits, &f->nculprits);
     diag_sort_ranks(f->victims, &f->nvictims);
+    bool all = op->member && all_failed(d, op->member->comm, root ? f->culprits : f->victims,
+                                        root ? f->nculprits : f->nvictims);
+    if (all)
+        all_are_victims(d, f);
+    return all;
+}
+
+static void say_failed(struct diag *d, struct rec_finding *f, const struct diag_op *op, bool all, bool gone)
+{
     struct diag_text t = {0};
-    size_t count = root ? f->nculprits : f->nvictims;
-    const int32_t *ranks = root ? f->culprits : f->victims;
+    size_t count = f->nculprits ? f->nculprits : f->nvictims;
     if (count > 1)
-        diag_say_ranks(&t, ranks, count);
+        diag_say_ranks(&t, f->nculprits ? f->culprits : f->victims, count);
     else
         diag_say_proc(&t, d->procs[op->proc].p);
     say_failure(d, &t, op);
-    bool all = op->member && all_failed(d, op->member->comm, ranks, count);
-    if (all)
+    if (gone)
+        diag_say_gone(&t, f);
+    else if (all)
         diag_printf(&t, ", as all who took part, so no rank is to blame");
     diag_summary(d, f, &t);
-    if (!all || !root)
-        return;
-    for (size_t i = 0; i < f->nculprits; i++)
-        diag_blame(d, f, DIAG_VICTIM, f->culprits[i]);
-    f->nculprits = 0;
 }
 
 static void evidence_failures(struct diag *d, struct rec_finding *f, uint32_t first)
@@ -191,7 +295,9 @@ void diag_failures(struct diag *d)
                                          explained && cause ? cause - 1 : failure_ns(op));
     if (!f)
         return;
-    blame_alike(d, f, op, root);
+    bool all = blame_alike(d, f, op, root);
+    bool gone = root && diag_excuse_failed(d, f, op);
+    say_failed(d, f, op, all, gone);
     f->comm = op->member ? op->member->comm : NULL;
     f->op = op->op;
     bool placed = op->member && !(op->op.flags & REC_OF_NO_SEQ) && op->op.kind != REC_COMM_GET_ASYNC_ERROR;

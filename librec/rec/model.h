@@ -122,9 +122,11 @@ const char *rec_redop_name(unsigned redop); /* "sum"…"avg", "user" for all use
 int rec_redop_from_name(const char *name);
 
 const char *rec_result_name(unsigned result); /* "Success", "RemoteError" …; NULL when unknown */
-#define REC_RESULT_SUCCESS     0
-#define REC_RESULT_IN_PROGRESS 7
-#define REC_RESULT_NONE        0xff /* the call has not returned */
+#define REC_RESULT_SUCCESS      0
+#define REC_RESULT_SYSTEM_ERROR 2
+#define REC_RESULT_REMOTE_ERROR 6 /* "a network error or a remote process exiting prematurely" (nccl.h) */
+#define REC_RESULT_IN_PROGRESS  7
+#define REC_RESULT_NONE         0xff /* the call has not returned */
 
 /* ---- states ----------------------------------------------------------------------- */
 

@@ -151,6 +151,12 @@ static void do_split(const struct line *line)
     }
 }
 
+/* What NCCL says to it; 0 = success. */
+static uint8_t result_of(const struct line *line)
+{
+    return option(line, "failed") ? 4 : option(line, "broken") ? 6 : 0;
+}
+
 static const struct {
     const char *verb;
     unsigned kind;
@@ -184,7 +190,7 @@ static bool do_data(const struct line *line)
     call.open = option(line, "open") != NULL;
     call.started = option(line, "started") != NULL;
     call.done = option(line, "done") != NULL;
-    call.op.result = option(line, "failed") ? 4 : 0;
+    call.op.result = result_of(line);
     for (int i = 0; i < line->nranks; i++) {
         struct call mine = call;
         place_of(&line->stage->comms[call.op.comm], line->ranks[i]);
@@ -207,7 +213,7 @@ static void do_group(const struct line *line)
         call.thread = t->group_thread;
         call.op.count = t->group_ops;
         call.open = strcmp(line->words[1], "}open") == 0;
-        call.op.result = option(line, "failed") ? 4 : 0;
+        call.op.result = result_of(line);
         stage_issue(line->stage, line->ranks[i], &call);
         t->group = 0;
     }

@@ -12,6 +12,7 @@
  *   inshrink P N   inside CommShrink of P without N ranks for ever
  *   ar|ag|rs|bc|a2a|ga C COUNT [dtype] [redop] [root N] [stream N] [thread N] [failed] [open]
  *   … started|done   the GPU was seen to begin, to end it
+ *   … failed|broken  NCCL refused it with InvalidArgument, RemoteError
  *   send|recv C PEER COUNT [dtype] [stream N] [thread N]      PEER is a comm rank
  *   {   } [failed] a group;          }open   inside its GroupEnd for ever
  *   capture [G] … before an op: captured into graph number G; without, launches are not seen

@@ -272,6 +272,33 @@ static void lost_teardown(void **state)
         "unknown", "", "3");
 }
 
+/* An error that tells of others: who met it is named only where nobody else may have gone. */
+static void broken_connections(void **state)
+{
+    (void)state;
+#define ALL_MEET(gone)                                                                                       \
+    "* init w\n repeat 5 * ar w 9\n 3 " gone "\n 0-2 ar w 9\n 2 async w 6\n 2 abort w\n 2 exit 1\n"          \
+    "* wait 900\n 0-1 async w 6\n 0-1 abort w\n 0-1 exit 1\n"
+    story_expect_doubt(4, ALL_MEET("notrace"), "possible", "", "3");
+    story_expect_doubt(4, ALL_MEET("torn"), "possible", "", "3");
+    story_expect_doubt(4,
+                       "* init w\n repeat 5 * ar w 9\n 3 dies 15\n 0-2 ar w 9\n 0-2 async w 6\n 0-2 abort w\n"
+                       "0-2 exit 1\n",
+                       "possible", "", "3");
+    story_expect(4, ALL_MEET("notrace"), "comm_failed", "", "0-2");
+    story_expect(4, ALL_MEET("dies 11"), "process_dead", "3", "0-2");
+    story_expect(4, ALL_MEET("exit 1"), "rank_not_joined", "3", "0-2");
+    story_expect(4, ALL_MEET("ar w 9"), "comm_failed", "2", "0-1,3");
+    /* Told by the call, while others wait in it. */
+    static const char call[] =
+        "* init w\n repeat 5 * ar w 9\n 3 notrace\n 0-1 ar w 9\n 2 ar w 9 broken\n" HANG;
+    story_expect(4, call, "comm_failed", "", "0-2");
+    story_expect_words(4, call, "that may be rank 3, without a later sign of life, while");
+    story_expect(4, "* init w\n repeat 5 * ar w 9\n 0-1,3 ar w 9\n 2 ar w 9 broken\n" HANG, "comm_failed",
+                 "2", "0-1,3");
+#undef ALL_MEET
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -320,6 +347,7 @@ int main(void)
         cmocka_unit_test(silence_behind_a_collective),
         cmocka_unit_test(lost_teardown),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(broken_connections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,6 +169,7 @@ struct diag_proc {
     bool late;             /* some of its calls came too late */
     bool gave_up;          /* waited, and then ended itself */
     bool awaited;          /* died, and that is what others waited for */
+    bool struck;           /* aborted with others that had stood still; its own last calls are unknown */
     bool followed;         /* ended when others that had waited ended, or later: no cause */
 };
 

@@ -46,9 +46,9 @@ static int by_time(const void *a, const void *b)
 
 /* When the typical process of one clock was last alive, by signs of life and by end records. */
 struct crowd {
-    uint64_t *lives, *ends, *well;
-    size_t nlives, nends, nwell; /* well: those who ended well */
-    uint64_t margin;             /* what the clocks may differ by */
+    uint64_t *lives, *ends, *well, *struck;
+    size_t nlives, nends, nwell, nstruck; /* well: those who ended well; struck: by a watchdog */
+    uint64_t margin;                      /* what the clocks may differ by */
     uint64_t last_call_ns;
 };
 
@@ -56,6 +56,20 @@ struct crowd {
 static bool most_beyond(const uint64_t *values, size_t count, uint64_t limit)
 {
     return count && values[count / 2] > limit;
+}
+
+/* How many of the values are less than the limit? They are sorted. */
+static size_t below(const uint64_t *values, size_t count, uint64_t limit)
+{
+    size_t low = 0;
+    while (low < count) {
+        size_t middle = low + (count - low) / 2;
+        if (values[middle] < limit)
+            low = middle + 1;
+        else
+            count = middle;
+    }
+    return low;
 }
 
 /* A file that was damaged, copied while it grew, or on a full disk, ends like one whose writer was killed. */
@@ -79,6 +93,18 @@ static bool cut_off(const struct diag_proc *proc, const struct crowd *crowd)
 static bool struck_by_watchdog(const struct diag_proc *proc)
 {
     return proc->p->fate == REC_FATE_SIGNALED && proc->p->end.signal == SIGABRT && diag_stood_still(proc);
+}
+
+/* Where its last calls are not recorded it may have stood still like those who were struck with it. */
+static bool struck_with_others(const struct diag_proc *proc, const struct crowd *crowd)
+{
+    const struct rec_process *p = proc->p;
+    if (p->fate != REC_FATE_SIGNALED || p->end.signal != SIGABRT || (proc->last_call_ns && !proc->gap_ns))
+        return false;
+    uint64_t margin = MARGIN_END + crowd->margin;
+    uint64_t from = proc->dead_ns > margin ? proc->dead_ns - margin : 0;
+    return below(crowd->struck, crowd->nstruck, proc->dead_ns + margin) >
+           below(crowd->struck, crowd->nstruck, from);
 }
 
 static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
@@ -112,7 +138,7 @@ static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
 
 static void gather(const struct diag *d, struct crowd *crowd, uint32_t clock)
 {
-    crowd->nlives = crowd->nends = crowd->nwell = 0;
+    crowd->nlives = crowd->nends = crowd->nwell = crowd->nstruck = 0;
     crowd->last_call_ns = 0;
     for (size_t i = 0; i < d->nprocs; i++) {
         const struct diag_proc *proc = &d->procs[i];
@@ -125,8 +151,11 @@ static void gather(const struct diag *d, struct crowd *crowd, uint32_t clock)
             crowd->ends[crowd->nends++] = proc->dead_ns;
         if (proc->ended_well)
             crowd->well[crowd->nwell++] = proc->dead_ns;
+        if (struck_by_watchdog(proc))
+            crowd->struck[crowd->nstruck++] = proc->dead_ns;
     }
     qsort(crowd->well, crowd->nwell, sizeof *crowd->well, by_time);
+    qsort(crowd->struck, crowd->nstruck, sizeof *crowd->struck, by_time);
     qsort(crowd->lives, crowd->nlives, sizeof *crowd->lives, by_time);
     qsort(crowd->ends, crowd->nends, sizeof *crowd->ends, by_time);
 }
@@ -135,20 +164,6 @@ static void gather(const struct diag *d, struct crowd *crowd, uint32_t clock)
 static bool after_standstill(const struct diag_proc *proc)
 {
     return diag_ended_itself(proc) && proc->last_work_ns && proc->dead_ns > proc->last_work_ns + TIMEOUT_NS;
-}
-
-/* How many of the values are less than the limit? They are sorted. */
-static size_t below(const uint64_t *values, size_t count, uint64_t limit)
-{
-    size_t low = 0;
-    while (low < count) {
-        size_t middle = low + (count - low) / 2;
-        if (values[middle] < limit)
-            low = middle + 1;
-        else
-            count = middle;
-    }
-    return low;
 }
 
 /*
@@ -187,20 +202,35 @@ static void judge_clock(struct diag *d, struct crowd *crowd, struct crowd *all, 
         uint64_t typical = crowd->lives[crowd->nlives / 2];
         proc->silence_ns = typical > proc->life_ns ? typical - proc->life_ns : 0;
         proc->cut = cut_off(proc, crowd) || cut_off(proc, all);
-        proc->early_dead = died_early(proc, crowd) || (crowd->nlives < d->nprocs && died_early(proc, all));
+        proc->struck = struck_with_others(proc, crowd) || struck_with_others(proc, all);
+        proc->early_dead = !proc->struck &&
+                           (died_early(proc, crowd) || (crowd->nlives < d->nprocs && died_early(proc, all)));
     }
+}
+
+/* Room for all processes. */
+static void crowd_init(struct diag *d, struct crowd *crowd)
+{
+    uint64_t **lists[] = {&crowd->lives, &crowd->ends, &crowd->well, &crowd->struck};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        *lists[i] = malloc((d->nprocs + 1) * sizeof(uint64_t));
+        d->oom = d->oom || !*lists[i];
+    }
+}
+
+static void crowd_fini(struct crowd *crowd)
+{
+    free(crowd->lives);
+    free(crowd->ends);
+    free(crowd->well);
+    free(crowd->struck);
 }
 
 void diag_fates(struct diag *d)
 {
-    struct crowd crowd = {.lives = malloc((d->nprocs + 1) * sizeof(uint64_t)),
-                          .ends = malloc((d->nprocs + 1) * sizeof(uint64_t)),
-                          .well = malloc((d->nprocs + 1) * sizeof(uint64_t))};
-    struct crowd all = {.lives = malloc((d->nprocs + 1) * sizeof(uint64_t)),
-                        .ends = malloc((d->nprocs + 1) * sizeof(uint64_t)),
-                        .well = malloc((d->nprocs + 1) * sizeof(uint64_t)),
-                        .margin = DIAG_UNALIGNED_NS};
-    d->oom = d->oom || !crowd.lives || !crowd.ends || !crowd.well || !all.lives || !all.ends || !all.well;
+    struct crowd crowd = {0}, all = {.margin = DIAG_UNALIGNED_NS};
+    crowd_init(d, &crowd);
+    crowd_init(d, &all);
     for (size_t i = 0; i < d->nprocs && !d->oom; i++) {
         struct diag_proc *proc = &d->procs[i];
         const struct rec_process *p = proc->p;
@@ -217,12 +247,8 @@ void diag_fates(struct diag *d)
             judge_clock(d, &crowd, &all, clock);
         diag_mark_late(d);
     }
-    free(crowd.lives);
-    free(crowd.ends);
-    free(crowd.well);
-    free(all.lives);
-    free(all.ends);
-    free(all.well);
+    crowd_fini(&crowd);
+    crowd_fini(&all);
 }
 
 const char *diag_signal_name(int signal)

@@ -415,7 +415,7 @@ static void note_aborts(struct diag *d)
     for (size_t i = 0; i < d->nprocs; i++) {
         struct diag_proc *proc = &d->procs[i];
         if (proc->p->fate == REC_FATE_SIGNALED && proc->p->end.signal == SIGABRT && !proc->waits &&
-            !proc->followed)
+            !proc->followed && !proc->struck)
             proc->early_dead = true;
     }
 }

@@ -171,6 +171,15 @@ static struct rest survey_rest(struct diag *d)
     return rest;
 }
 
+/* Where all others have ended well, nothing of NCCL can hold up the one that is left. */
+static bool last_one(const struct diag *d, const struct rest *rest)
+{
+    size_t well = 0;
+    for (size_t i = 0; i < d->nprocs; i++)
+        well += d->procs[i].ended_well;
+    return rest->still == 1 && well && well + 1 == d->nprocs && d->nprocs == d->expected;
+}
+
 static void say_rest(struct diag_text *t, const struct diag *d, const struct rest *rest,
                      const struct rec_finding *f, size_t nmissing)
 {
@@ -196,7 +205,8 @@ static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
 {
     struct rest rest = survey_rest(d);
     struct diag_text t = {0};
-    if (!rest.still || (!nmissing && !suspected(d) && !given_up(d) && rest.longest_ns < BACKLOG_NS)) {
+    if (!rest.still || last_one(d, &rest) ||
+        (!nmissing && !suspected(d) && !given_up(d) && rest.longest_ns < BACKLOG_NS)) {
         struct rec_finding *f =
             nmissing ? NULL : diag_finding(d, REC_VERDICT_HEALTHY, REC_CONF_CERTAIN, DIAG_TIER_FAULT, 0);
         if (f) {

@@ -19,6 +19,9 @@ static void watchdogs(void **state)
     story_expect_words(4, asleep, "until they died of signal 6 (SIGABRT)");
     /* Its trace is missing: nobody else is to blame. */
     story_expect_doubt(4, LOOP "*-2 ar w 100\n" TIMEOUT "*-2 dies 6\n 2 notrace", "unknown", "", "2");
+    /* Nor is one of which no call is recorded, who may have stood still like them. */
+    story_expect_doubt(4, "0 lose\n" LOOP "*-2 ar w 100\n" TIMEOUT "* dies 6\n 2 notrace", "unknown", "",
+                       "2");
     /* All are inside the kernel. */
     story_expect(4, LOOP "* ar w 100 started\n" TIMEOUT "* dies 6", "stuck_in_kernel", "", "*");
     /* They had paused for longer before than the timeout is. */
@@ -43,6 +46,15 @@ static void watchdogs(void **state)
         "stuck_outside_nccl", "2", "0-1,3");
     /* All at once: all, or nobody. */
     story_expect(4, LOOP "0 dies 6\n 1 dies 6\n 2 dies 6\n 3 dies 6", "process_dead", "0-3", "");
+}
+
+static void last_one(void **state)
+{
+    (void)state;
+    /* Nothing of NCCL can hold up the only one that is left when the others have ended well. */
+    story_expect(4, LOOP "*-2 exit 0\n" TIMEOUT "2 dies 15", "healthy", "", "*");
+    story_expect(4, LOOP "*-2-3 exit 0\n" TIMEOUT "2-3 dies 15", "inconclusive", "", "*");
+    story_expect(4, LOOP "*-2 exit 1\n" TIMEOUT "2 dies 15", "inconclusive", "", "*");
 }
 
 static void timeouts(void **state)
@@ -127,8 +139,8 @@ static void lost_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(watchdogs),   cmocka_unit_test(timeouts),      cmocka_unit_test(latecomers),
-        cmocka_unit_test(told_to_end), cmocka_unit_test(lost_together),
+        cmocka_unit_test(watchdogs),  cmocka_unit_test(last_one),    cmocka_unit_test(timeouts),
+        cmocka_unit_test(latecomers), cmocka_unit_test(told_to_end), cmocka_unit_test(lost_together),
     };
     return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
 }

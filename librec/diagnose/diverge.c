@@ -139,11 +139,12 @@ static bool same_bytes(const struct divergence *v)
 
 /*
  * Creating is synchronous, data ops are not: who issued the data op has gone past the
- * creation, who creates can still come to the data op. Where most have gone past it, the few create alone.
+ * creation, who creates can still come to the data op. Where most have gone past it, the few create alone;
+ * where members that are not recorded could turn that, it is open.
  */
 static bool skipped_creation(const struct divergence *v)
 {
-    return is_creation(v->usual) != is_creation(v->unusual) && (v->tie || is_creation(v->usual));
+    return is_creation(v->usual) != is_creation(v->unusual) && (v->tie ? !v->thin : is_creation(v->usual));
 }
 
 /* ---- telling ---- */
@@ -313,14 +314,14 @@ static void blame_sides(struct diag *d, struct rec_finding *f, const struct dive
             continue;
         bool wrong = creation_skipped ? !is_creation(lane) : v->tie || lane->class_id != v->usual_class;
         /* Of a tie that others might break who are not recorded nobody is the culprit. */
-        bool open = v->tie && v->thin && !creation_skipped;
+        bool open = v->tie && v->thin;
         enum diag_list list = wrong && !open ? DIAG_CULPRIT : DIAG_SUSPECT;
         for (uint32_t j = 0; (wrong || v->thin) && j < lane->nmembers; j++)
             diag_blame(d, f, list, v->lanes->members[lane->first_member + j]->process->rank);
     }
     diag_sort_ranks(f->culprits, &f->nculprits);
     diag_sort_ranks(f->suspects, &f->nsuspects);
-    if (v->tie && v->thin && !creation_skipped)
+    if (v->tie && v->thin)
         diag_suspect_hidden(d, f, v->lanes->comm);
 }
 

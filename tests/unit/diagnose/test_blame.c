@@ -194,9 +194,13 @@ static void open_ties(void **state)
     (void)state;
     static const char open[] = "* init w\n 1 ar w 64\n 2 ag w 64\n 0 ar w 64\n 0 notrace\n" HANG;
     story_expect_doubt(3, open, "possible", "", "0-2");
-    /* Where as many create as not these have left it out; so it may be with one that nobody knows. */
+    /* Where as many create as not these have left it out; with one that nobody knows it may be so, or not. */
+    story_expect_doubt(4, "* init w\n repeat 9 * ar w 9\n 1,3 insplit w\n 0,2 ar w 9\n" HANG, "likely", "0,2",
+                       "");
     story_expect_doubt(4, "* init w\n repeat 9 * ar w 9\n 1,3 insplit w\n 0,2 ar w 9\n 3 notrace\n" HANG,
-                       "possible", "0,2", "1");
+                       "possible", "", "0-3");
+    story_expect_doubt(4, "* init w\n repeat 9 * ar w 9\n 1 insplit w\n 0,2-3 ar w 9\n 3 notrace\n" HANG,
+                       "possible", "", "0-3");
     /* Two against one, and three who might turn that. */
     story_expect_doubt(6, "* init w\n 1,3 ar w 64\n 2 ar w 65\n 0,4-5 ar w 65\n 0,4-5 notrace\n" HANG,
                        "possible", "", "0-5");

@@ -68,13 +68,12 @@ struct ending {
     uint64_t ns;                                      /* of the last one */
 };
 
-static struct ending ending_of(const struct diag *d, uint32_t p, uint32_t node)
+/* op: which p waited in; DIAG_NONE. */
+static struct ending ending_of(const struct diag *d, uint32_t p, uint32_t op)
 {
     const struct diag_proc *proc = &d->procs[p];
-    const struct rec_op *teardown = NULL;
-    for (uint32_t e = d->edge_start[p]; e < d->edge_start[p + 1] && !teardown; e++)
-        if (d->edges[e].to == node && d->edges[e].op != DIAG_NONE && d->ops[d->edges[e].op].member)
-            teardown = &d->ops[d->edges[e].op].member->teardown;
+    const struct rec_op *teardown =
+        op != DIAG_NONE && d->ops[op].member ? &d->ops[op].member->teardown : NULL;
     if (teardown && teardown->kind == REC_COMM_ABORT)
         return (struct ending){ABORTED, 0, diag_common(proc, teardown->enter_ns)};
     if (proc->p->fate == REC_FATE_SIGNALED)
@@ -131,7 +130,7 @@ void classify_say_wait(struct classify *c, struct diag_text *t, const struct dia
         if (d->oom || (c->blamed[p] && c->blamed[p] == d->nfindings) ||
             (told && diag_lists_rank(told->culprits, told->nculprits, d->procs[p].p->rank)))
             continue;
-        join_ending(&ending, ending_of(d, p, node), !count);
+        join_ending(&ending, ending_of(d, p, c->reverse_op[i]), !count);
         ranks[count++] = d->procs[p].p->rank;
     }
     diag_sort_ranks(ranks, &count);
@@ -263,26 +262,38 @@ static void judge_idle(struct classify *c, const struct diag_wait *wait)
 
 /* ---- all of them ---- */
 
+static void reverse(struct classify *c, const struct diag_edge *edges, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t at = c->reverse_start[edges[i].to + 1]++;
+        c->reverse_from[at] = edges[i].from;
+        c->reverse_op[at] = edges[i].op;
+    }
+}
+
 static bool prepare(struct classify *c)
 {
     struct diag *d = c->d;
     size_t nodes = diag_nodes(d);
     c->blamed = calloc(d->nprocs + 1, sizeof *c->blamed);
     c->reverse_start = calloc(nodes + 2, sizeof *c->reverse_start);
-    c->reverse_from = malloc((d->nedges + 1) * sizeof *c->reverse_from);
+    c->reverse_from = malloc((d->nedges + d->npast + 1) * sizeof *c->reverse_from);
+    c->reverse_op = malloc((d->nedges + d->npast + 1) * sizeof *c->reverse_op);
     c->reached = calloc(nodes + 1, sizeof *c->reached);
     c->queue = malloc((nodes + 1) * sizeof *c->queue);
     c->ties = malloc((d->nwaits + 1) * sizeof *c->ties);
     c->first_dead = calloc(d->nprocs + 1, sizeof *c->first_dead);
-    if (!c->ties || !c->first_dead || !c->blamed || !c->reverse_start || !c->reverse_from || !c->reached ||
-        !c->queue)
+    if (!c->ties || !c->first_dead || !c->blamed || !c->reverse_start || !c->reverse_from || !c->reverse_op ||
+        !c->reached || !c->queue)
         return false;
     for (size_t i = 0; i < d->nedges; i++)
         c->reverse_start[d->edges[i].to + 2]++;
+    for (size_t i = 0; i < d->npast; i++)
+        c->reverse_start[d->past[i].to + 2]++;
     for (size_t i = 2; i < nodes + 2; i++)
         c->reverse_start[i] += c->reverse_start[i - 1];
-    for (size_t i = 0; i < d->nedges; i++)
-        c->reverse_from[c->reverse_start[d->edges[i].to + 1]++] = d->edges[i].from;
+    reverse(c, d->edges, d->nedges);
+    reverse(c, d->past, d->npast);
     return true;
 }
 
@@ -310,6 +321,26 @@ static bool orphaned(const struct classify *c, uint32_t node)
     return true;
 }
 
+static void judge_wait(struct classify *c, const struct diag_wait *wait)
+{
+    struct diag *d = c->d;
+    uint32_t node = classify_node(d, wait);
+    if (wait->never != DIAG_NEVER_NO)
+        judge_never(c, wait);
+    else if (d->edge_start[node] != d->edge_start[node + 1])
+        judge_idle(c, wait);
+    else if (wait->kind == DIAG_WAIT_COLL || wait->kind == DIAG_WAIT_P2P)
+        classify_kernel(c, wait);
+    else
+        classify_lonely(c, wait);
+}
+
+void classify_over(struct diag *d, size_t first)
+{
+    for (size_t i = first; i < d->nfindings; i++)
+        d->tiers[i] = DIAG_TIER_FAULT;
+}
+
 static void judge_waits(struct classify *c)
 {
     struct diag *d = c->d;
@@ -325,15 +356,10 @@ static void judge_waits(struct classify *c)
     qsort(order, count, sizeof *order, by_since);
     for (size_t i = 0; i < count && !d->oom && d->nfindings < FINDINGS_MAX; i++) {
         const struct diag_wait *wait = &d->waits[order[i].wait];
-        uint32_t node = classify_node(d, wait);
-        if (wait->never != DIAG_NEVER_NO)
-            judge_never(c, wait);
-        else if (d->edge_start[node] != d->edge_start[node + 1])
-            judge_idle(c, wait);
-        else if (wait->kind == DIAG_WAIT_COLL || wait->kind == DIAG_WAIT_P2P)
-            classify_kernel(c, wait);
-        else
-            classify_lonely(c, wait);
+        size_t before = d->nfindings;
+        judge_wait(c, wait);
+        if (wait->over)
+            classify_over(d, before);
     }
     free(order);
 }
@@ -372,6 +398,7 @@ void diag_classify(struct diag *d)
     free(c.blamed);
     free(c.reverse_start);
     free(c.reverse_from);
+    free(c.reverse_op);
     free(c.reached);
     free(c.queue);
     free(c.ties);

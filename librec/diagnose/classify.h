@@ -9,7 +9,8 @@ struct classify {
     uint32_t *blamed;        /* by process: finding index + 1; 0 = none */
     uint32_t *reverse_start; /* by node */
     uint32_t *reverse_from;
-    bool *reached; /* by node, scratch */
+    uint32_t *reverse_op; /* of the edge */
+    bool *reached;        /* by node, scratch */
     uint32_t *queue;
     uint32_t *ties; /* waits at which as many came as left; in the order of their beginning */
     size_t nties;
@@ -28,6 +29,9 @@ void classify_say_wait(struct classify *c, struct diag_text *t, const struct dia
 void classify_evidence_wait(struct classify *c, struct rec_finding *f, const struct diag_wait *wait);
 /* Fills comm, seq and op. */
 void classify_place(struct classify *c, struct rec_finding *f, const struct diag_wait *wait);
+
+/* The findings from the first one on are about what is over: anything that lasts comes before them. */
+void classify_over(struct diag *d, size_t first);
 
 uint32_t classify_node(const struct diag *d, const struct diag_wait *wait);
 

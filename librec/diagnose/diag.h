@@ -166,6 +166,7 @@ struct diag_proc {
     bool gpu_timed;        /* some ops of the window have times of the GPU */
     bool waits;            /* has been blocked for longer than its patience */
     bool works;            /* … in data or creation, not only in a teardown */
+    bool got_over;         /* has been blocked so, aborted that, and gone on */
     bool late;             /* some of its calls came too late */
     bool gave_up;          /* waited, and then ended itself */
     bool awaited;          /* died, and that is what others waited for */
@@ -203,6 +204,7 @@ struct diag_wait {
     uint64_t patience_ns; /* of the least patient */
     uint32_t waiters;
     bool stale; /* somebody has waited for too long */
+    bool over;  /* all who waited there have aborted it and gone on */
 };
 
 enum diag_reason {
@@ -267,6 +269,8 @@ struct diag {
     size_t nwaits, waits_cap;
     struct diag_edge *edges;
     size_t nedges, edges_cap;
+    struct diag_edge *past; /* to waits that are over, and explained without the rest of the graph */
+    size_t npast;
     uint32_t *edge_start; /* by node, nodes + 1 entries, after diag_wait */
     uint32_t *component;  /* by node */
     uint32_t ncomponents;
@@ -484,6 +488,8 @@ struct diag_partner {
 };
 /* Everybody on whom a wait depends; *partners is the caller's to free. */
 size_t diag_partners(struct diag *d, const struct diag_wait *wait, struct diag_partner **partners);
+/* Has the thread of this op aborted its communicator and gone on to other work? */
+bool diag_got_over(const struct diag *d, const struct diag_op *op);
 
 /* ---- waitgraph.c ---- */
 void diag_build_graph(struct diag *d);

@@ -40,6 +40,17 @@ static bool unit_unfinished(struct diag *d, const struct diag_unit *unit)
     return unfinished;
 }
 
+/* What stands at slot is at the front of the stream now; DIAG_NONE: nothing is. */
+static void advance(struct diag *d, struct work *work, struct diag_queue *queue, uint32_t slot)
+{
+    queue->head = slot;
+    if (slot == DIAG_NONE)
+        return;
+    struct diag_unit *unit = &d->units[d->slots[slot].unit];
+    if (++unit->heads == unit->queues)
+        push_unit(d, work, d->slots[slot].unit);
+}
+
 static void finish_op(struct diag *d, struct work *work, uint32_t index)
 {
     struct diag_op *op = &d->ops[index];
@@ -52,12 +63,8 @@ static void finish_op(struct diag *d, struct work *work, uint32_t index)
     unit->done = true;
     for (uint32_t s = unit->first_slot; s != DIAG_NONE; s = d->slots[s].unit_next) {
         struct diag_queue *queue = &d->queues[d->slots[s].queue];
-        queue->head = d->slots[s].next;
-        if (queue->head == DIAG_NONE)
-            continue;
-        uint32_t next = d->slots[queue->head].unit;
-        if (++d->units[next].heads == d->units[next].queues)
-            push_unit(d, work, next);
+        if (queue->head == s)
+            advance(d, work, queue, d->slots[s].next);
     }
 }
 
@@ -165,6 +172,48 @@ static bool release_eager_sends(struct diag *d, struct work *work)
     return any;
 }
 
+/* When its process had aborted the communicators of all its ops; UINT64_MAX = it did not. */
+static uint64_t aborted_ns(const struct diag *d, const struct diag_unit *unit)
+{
+    uint64_t when = 0;
+    for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
+        const struct diag_op *op = &d->ops[i];
+        if (!op->member || !diag_aborts(&op->member->teardown))
+            return UINT64_MAX;
+        uint64_t aborted = diag_common(&d->procs[op->proc], op->member->teardown.enter_ns);
+        when = aborted > when ? aborted : when;
+    }
+    return when;
+}
+
+/* The first slot whose unit was launched when all in front of it had been aborted; DIAG_NONE. */
+static uint32_t behind_aborts(const struct diag *d, const struct diag_queue *queue)
+{
+    uint64_t aborted = 0;
+    for (uint32_t s = queue->head; s != DIAG_NONE && aborted != UINT64_MAX; s = d->slots[s].next) {
+        const struct diag_unit *unit = &d->units[d->slots[s].unit];
+        if (s != queue->head && d->ops[unit->first_op].op.enter_ns > aborted)
+            return s;
+        uint64_t when = aborted_ns(d, unit);
+        aborted = when > aborted ? when : aborted;
+    }
+    return DIAG_NONE;
+}
+
+/* Aborted ops do not complete, but what was launched after the abort does not wait for them. */
+static bool release_aborted(struct diag *d, struct work *work)
+{
+    bool any = false;
+    for (size_t q = 0; q < d->nqueues; q++) {
+        uint32_t slot = behind_aborts(d, &d->queues[q]);
+        if (slot == DIAG_NONE)
+            continue;
+        advance(d, work, &d->queues[q], slot);
+        any = true;
+    }
+    return any;
+}
+
 /* Everything as before the first launch. */
 static void rewind_all(struct diag *d)
 {
@@ -199,6 +248,6 @@ void diag_execute(struct diag *d, bool doubting)
             push_unit(d, &work, u);
     do
         run_units(d, &work);
-    while (!d->oom && release_eager_sends(d, &work));
+    while (!d->oom && (release_eager_sends(d, &work) || release_aborted(d, &work)));
     free(work.units);
 }

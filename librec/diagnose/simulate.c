@@ -407,18 +407,17 @@ static void build_units(struct diag *d, uint32_t proc, struct builder *b)
 /* ---- what the GPU says ---- */
 
 /*
- * Aborting a communicator ends its kernels: an op that ended then, or who knows when, did not
+ * Aborting a communicator ends its kernels: an op that ended then, or who knows when (0), did not
  * complete. It was inside its kernel when its start was seen before, else nothing is known.
  */
-static bool ended_by_abort(const struct diag *d, const struct diag_op *op)
+static bool ended_by_abort(const struct diag *d, const struct diag_op *op, uint64_t end_ns)
 {
     if (!op->member)
         return false;
     const struct rec_op *teardown = &op->member->teardown;
     if (!diag_aborts(teardown))
         return false;
-    return !op->op.gpu_end_ns ||
-           op->op.gpu_end_ns + DIAG_GPU_LAG_NS >= diag_common(&d->procs[op->proc], teardown->enter_ns);
+    return !end_ns || end_ns + DIAG_GPU_LAG_NS >= diag_common(&d->procs[op->proc], teardown->enter_ns);
 }
 
 static bool started_before_abort(const struct diag *d, const struct diag_op *op)
@@ -434,7 +433,7 @@ static bool started_before_abort(const struct diag *d, const struct diag_op *op)
 static void apply_gpu_progress(struct diag *d, uint32_t proc)
 {
     struct diag_map streams = {0};
-    uint32_t *completed = NULL, stream = 0; /* of the last op's stream */
+    uint32_t *completed = NULL, stream = 0; /* the next op of the last op's stream that is over */
     struct diag_proc *p = &d->procs[proc];
     for (uint32_t i = p->first + p->count; i-- > p->first && !d->oom;) {
         struct rec_op *op = &d->ops[i].op;
@@ -452,13 +451,15 @@ static void apply_gpu_progress(struct diag *d, uint32_t proc)
             op->state = REC_STATE_GPU_STARTED;
         if (op->state == REC_STATE_GPU_STARTED && op->gpu_end_ns)
             op->state = REC_STATE_COMPLETED;
-        if (op->state == REC_STATE_COMPLETED && ended_by_abort(d, &d->ops[i]))
+        if (op->state == REC_STATE_COMPLETED && ended_by_abort(d, &d->ops[i], op->gpu_end_ns))
             op->state = started_before_abort(d, &d->ops[i]) ? REC_STATE_GPU_STARTED : REC_STATE_UNKNOWN;
         p->gpu_seen = p->gpu_seen || op->launch || op->state == REC_STATE_GPU_STARTED ||
                       op->state == REC_STATE_COMPLETED;
         if (op->state == REC_STATE_COMPLETED)
-            *completed = 1;
-        else if (*completed == 1 && (op->state == REC_STATE_ENQUEUED || op->state == REC_STATE_GPU_STARTED))
+            *completed = i;
+        else if (*completed != DIAG_NONE &&
+                 (op->state == REC_STATE_ENQUEUED || op->state == REC_STATE_GPU_STARTED) &&
+                 !ended_by_abort(d, &d->ops[i], d->ops[*completed].op.gpu_end_ns))
             op->state = REC_STATE_COMPLETED;
     }
     diag_map_free(&streams);

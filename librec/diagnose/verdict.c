@@ -353,6 +353,7 @@ static void diag_fini(struct diag *d)
     free(d->matches);
     free(d->waits);
     free(d->edges);
+    free(d->past);
     free(d->edge_start);
     free(d->component);
     rec_symbolizer_free(d->symbolizer);

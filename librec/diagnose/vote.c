@@ -255,7 +255,12 @@ void classify_ties(struct classify *c)
         return;
     }
     count_ties(c, tally);
-    for (size_t i = 0; i < c->nties && !c->d->oom; i++)
-        decide_tie(c, &c->d->waits[c->ties[i]], tally);
+    for (size_t i = 0; i < c->nties && !c->d->oom; i++) {
+        const struct diag_wait *wait = &c->d->waits[c->ties[i]];
+        size_t before = c->d->nfindings;
+        decide_tie(c, wait, tally);
+        if (wait->over)
+            classify_over(c->d, before);
+    }
     free(tally);
 }

@@ -69,6 +69,51 @@ static void turn_not_reached(struct diag *d)
     free(waits);
 }
 
+/* In-flight work is no wait: only what is stale, or can never end, enters the graph. */
+static bool enters(const struct diag_wait *wait)
+{
+    return wait->stale || wait->never != DIAG_NEVER_NO;
+}
+
+/* Did nobody wait at this wait for one that waited itself? */
+static bool ends_here(struct diag *d, const struct diag_wait *wait, const bool *waits)
+{
+    struct diag_partner *partners;
+    size_t count = wait->never == DIAG_NEVER_NO ? diag_partners(d, wait, &partners) : 0;
+    bool leaf = true;
+    for (size_t i = 0; i < count; i++)
+        leaf = leaf && !waits[partners[i].proc];
+    if (wait->never == DIAG_NEVER_NO)
+        free(partners);
+    return leaf;
+}
+
+/*
+ * Waits that are over say nothing about who waits in the end, so their edges are set aside; but only if none
+ * of them is explained by another one, for then they belong together.
+ */
+static void set_past_aside(struct diag *d)
+{
+    bool *waits = calloc(d->nprocs + 1, sizeof *waits), apart = true;
+    d->past = malloc((d->nedges + 1) * sizeof *d->past);
+    d->oom = d->oom || !waits || !d->past;
+    for (size_t i = 0; i < d->nedges && !d->oom; i++)
+        waits[d->edges[i].from] = true;
+    for (size_t i = 0; i < d->nwaits && !d->oom && apart; i++)
+        apart = !d->waits[i].over || !enters(&d->waits[i]) || ends_here(d, &d->waits[i], waits);
+    size_t kept = 0;
+    for (size_t i = 0; i < d->nedges && !d->oom; i++) {
+        struct diag_wait *wait = &d->waits[d->edges[i].to - d->nprocs];
+        wait->over = wait->over && apart;
+        if (wait->over)
+            d->past[d->npast++] = d->edges[i];
+        else
+            d->edges[kept++] = d->edges[i];
+    }
+    d->nedges = kept;
+    free(waits);
+}
+
 static int by_from(const void *a, const void *b)
 {
     const struct diag_edge *x = a, *y = b;
@@ -144,17 +189,15 @@ static void components(struct diag *d, struct tarjan *t)
 
 void diag_build_graph(struct diag *d)
 {
-    /* In-flight work is no wait: only what is stale, or can never end, enters the graph. */
     size_t kept = 0;
-    for (size_t i = 0; i < d->nedges; i++) {
-        const struct diag_wait *wait = &d->waits[d->edges[i].to - d->nprocs];
-        if (wait->stale || wait->never != DIAG_NEVER_NO)
+    for (size_t i = 0; i < d->nedges; i++)
+        if (enters(&d->waits[d->edges[i].to - d->nprocs]))
             d->edges[kept++] = d->edges[i];
-    }
     d->nedges = kept;
+    set_past_aside(d);
     turn_not_reached(d);
     for (uint32_t i = 0; i < d->nwaits && !d->oom; i++)
-        if (d->waits[i].stale || d->waits[i].never != DIAG_NEVER_NO)
+        if (enters(&d->waits[i]))
             add_wait_edges(d, i);
     size_t nodes = diag_nodes(d);
     d->component = malloc((nodes + 1) * sizeof *d->component);

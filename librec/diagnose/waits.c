@@ -15,6 +15,20 @@ static uint64_t aborted_ns(const struct diag *d, const struct diag_op *op)
     return abort ? diag_common(&d->procs[op->proc], teardown->enter_ns) : 0;
 }
 
+bool diag_got_over(const struct diag *d, const struct diag_op *op)
+{
+    const struct diag_proc *proc = &d->procs[op->proc];
+    uint64_t aborted = aborted_ns(d, op);
+    for (uint32_t i = proc->first + proc->count; aborted && i-- > (uint32_t)(op - d->ops) + 1;) {
+        const struct diag_op *later = &d->ops[i];
+        if (later->op.enter_ns <= aborted)
+            return false;
+        if (later->unit != DIAG_NONE && later->op.thread == op->op.thread)
+            return true;
+    }
+    return false;
+}
+
 /*
  * For how long op kept its process waiting. An abort ends a wait, whatever the process did then, and so
  * does the one for whom all waited, when it comes too late; who ended well without an abort has got what it
@@ -255,12 +269,13 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
                                    const struct diag_partner *partner)
 {
     const struct diag_proc *proc = &d->procs[partner->proc];
+    bool waited = proc->waits || (wait->over && proc->got_over);
     if (partner->reason != DIAG_ABSENT || diag_came_late(d, wait, partner->proc) != DIAG_NONE)
         return DIAG_NEVER_NO;
     if (wait->kind == DIAG_WAIT_P2P && (d->matches[wait->match].onesided ? went_past(d, wait, partner->proc)
                                                                          : left_out(d, wait, partner->proc)))
         return DIAG_NEVER_LEFT_OUT;
-    if (proc->early_dead && !proc->waits && !proc->followed && mostly_for_the_dead(wait, proc))
+    if (proc->early_dead && !waited && !proc->followed && mostly_for_the_dead(wait, proc))
         return DIAG_NEVER_DEAD;
     if (wait->kind != DIAG_WAIT_TEARDOWN && partner->member && tore_down_before(d, wait, partner->member) &&
         (!proc->works || diag_finished(&partner->member->teardown)))
@@ -268,7 +283,7 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
     /* Calls that match are counted where their records are lost; a teardown is not. */
     if (wait->kind == DIAG_WAIT_TEARDOWN && proc->gap_ns)
         return DIAG_NEVER_NO;
-    if (proc->p->fate == REC_FATE_EXITED && !proc->waits && !proc->followed &&
+    if (proc->p->fate == REC_FATE_EXITED && !waited && !proc->followed &&
         (proc->ended_well || mostly_for_the_dead(wait, proc)))
         return DIAG_NEVER_EXITED;
     return DIAG_NEVER_NO;
@@ -370,10 +385,24 @@ static void note_waiters(struct diag *d)
         bool ended = wait->stale && diag_ended_badly(proc) && waited_ns(d, op) >= wait->patience_ns;
         if (!ended && !is_stale(d, op))
             continue;
+        if (diag_got_over(d, op)) {
+            proc->got_over = true;
+            continue;
+        }
         proc->waits = true;
         proc->gave_up = proc->gave_up || diag_ended_itself(proc);
         proc->works = proc->works || op->unit != DIAG_NONE;
     }
+}
+
+/* Have all who waited there got over it? */
+static void mark_over(struct diag *d)
+{
+    for (size_t i = 0; i < d->nwaits; i++)
+        d->waits[i].over = true;
+    for (size_t i = 0; i < d->nedges; i++)
+        if (!diag_got_over(d, &d->ops[d->edges[i].op]))
+            d->waits[d->edges[i].to - d->nprocs].over = false;
 }
 
 /* When those gave up waiting that follow one clock. */
@@ -475,6 +504,7 @@ void diag_find_waits(struct diag *d)
     d->oom = d->oom || !by_clock;
     if (!d->oom) {
         note_waiters(d);
+        mark_over(d);
         find_giving_up(d, by_clock);
         note_followers(d, by_clock);
         note_aborts(d);

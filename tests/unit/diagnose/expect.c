@@ -37,6 +37,22 @@ void story_expect(int nranks, const char *text, const char *type, const char *cu
     story_end(&story);
 }
 
+void story_expect_also(int nranks, const char *text, const char *type, const char *culprits)
+{
+    struct story story;
+    story_tell(&story, nranks, text);
+    bool found = false;
+    for (size_t i = 1; i < story.verdict->nfindings && !found; i++) {
+        const struct rec_finding *f = &story.verdict->findings[i];
+        char folded[256];
+        rec_fold_ranks(folded, sizeof folded, f->culprits, f->nculprits);
+        found = strcmp(rec_verdict_type_name(f->type), type) == 0 && strcmp(folded, culprits) == 0;
+    }
+    if (!found)
+        fail_msg("no %s of ranks [%s] beside: %s", type, culprits, story.verdict->findings[0].summary);
+    story_end(&story);
+}
+
 void story_expect_words(int nranks, const char *text, const char *words)
 {
     struct story story;

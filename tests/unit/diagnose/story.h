@@ -48,6 +48,8 @@ void story_end(struct story *story);
 const char *story_culprits(const struct story *story);
 /* No finding but notes may blame one of these ranks. */
 void story_expect(int nranks, const char *text, const char *type, const char *culprits, const char *innocent);
+/* Beside the verdict there is such a finding. */
+void story_expect_also(int nranks, const char *text, const char *type, const char *culprits);
 /* How sure the verdict is, and whom it suspects beside its culprits. */
 void story_expect_doubt(int nranks, const char *text, const char *confidence, const char *culprits,
                         const char *suspects);

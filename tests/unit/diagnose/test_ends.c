@@ -70,6 +70,20 @@ static void timeouts(void **state)
                  "* wait 4000\n repeat 3 * ar w 9\n *-1 ar w 9\n * wait 5000\n *-1 abort w\n *-1 exit 1\n"
                  "* wait 3000",
                  "stuck_outside_nccl", "1", "*-1");
+    /* … or go on without the one that did not come, on the same stream; another standstill comes first. */
+    story_expect(4,
+                 "* init w\n repeat 9 * ar w 9 done\n *-2 ar w 9 started\n" TIMEOUT
+                 "*-2 abort w\n 0-1,3 init v\n repeat 9 *-2 ar v 9 done\n *-2 exit 0\n * wait 3000",
+                 "stuck_outside_nccl", "2", "*-2");
+    static const char again[] = LOOP "2 exit 0\n *-2 ar w 100\n" TIMEOUT "*-2 abort w\n 0-1,3 init v\n"
+                                     "repeat 20 *-2 ar v 9\n 0-1 ar v 9\n" TIMEOUT;
+    story_expect(4, again, "stuck_outside_nccl", "3", "0-1");
+    story_expect_also(4, again, "rank_not_joined", "2");
+    /* Who waited for somebody who waited then is explained by that, whatever came after. */
+    story_expect(3,
+                 "* init w\n 0-1 init x\n 1-2 init y\n repeat 9 * ar w 9\n 1 ar y 9\n 0 ar x 9\n" TIMEOUT
+                 "0 abort x\n 1 abort y\n 0-1 init v\n repeat 9 0-1 ar v 9\n 0-1 exit 0\n * wait 3000",
+                 "stuck_outside_nccl", "2", "0-1");
     /* Died after a fault, but nobody waited for them. */
     story_expect(4, LOOP "*-3 ar w 100\n 3 ag w 100\n * wait 300\n * dies 11", "op_mismatch", "3", "*-3");
     /* An exception that others ran into, too. */

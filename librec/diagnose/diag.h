@@ -242,11 +242,11 @@ struct diag {
     uint32_t *proc_index; /* by index in the job: index into procs; DIAG_NONE = another generation's */
     struct diag_proc *procs;
     size_t nprocs;
-    struct rec_communicator *const *comms; /* all of the job: see diag_has; then those of graphs.c */
+    struct rec_communicator *const *comms; /* all of the job: see diag_has; then those of meetings.c */
     size_t ncomms;
-    struct diag_graphs *graphs; /* graphs.c; NULL = no graph was launched */
-    uint32_t *member_base;      /* by communicator index */
-    uint64_t *abort_ns;         /* by communicator index: first abort; UINT64_MAX = none */
+    struct diag_meetings *meetings; /* NULL = there are none */
+    uint32_t *member_base;          /* by communicator index */
+    uint64_t *abort_ns;             /* by communicator index: first abort; UINT64_MAX = none */
     struct diag_member *members;
     size_t nmembers;
     struct diag_map rank_procs; /* job rank → process index, the latest of several */
@@ -406,12 +406,12 @@ static inline uint64_t diag_common(const struct diag_proc *proc, uint64_t ns)
     return ns ? ns - (uint64_t)proc->offset_ns : 0;
 }
 
-/* ---- graphs.c ---- */
-/* Launches of graphs as calls of communicators of their own, while loading. */
-void diag_graphs(struct diag *d);
+/* ---- meetings.c ---- */
+/* Launches of graphs as ops of communicators of their own, while loading. */
+void diag_meet(struct diag *d);
 /* Findings name real communicators again, and what was captured. */
-void diag_graphs_resolve(struct diag *d);
-void diag_graphs_fini(struct diag *d);
+void diag_meetings_resolve(struct diag *d);
+void diag_meetings_fini(struct diag *d);
 
 /* ---- simulate.c ---- */
 void diag_simulate(struct diag *d);

@@ -358,7 +358,7 @@ enum rec_code diag_load(struct diag *d)
         job_tail_free(&loading.tails[i]);
     free(loading.tails);
     if (code == REC_OK && !d->oom)
-        diag_graphs(d);
+        diag_meet(d);
     if (code != REC_OK || d->oom)
         return code;
     diag_clock_align(d);

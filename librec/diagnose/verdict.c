@@ -329,7 +329,7 @@ static enum rec_code run(struct diag *d)
     report_missing(d, missing, nmissing, healthy);
     if (healthy)
         diag_stragglers(d);
-    diag_graphs_resolve(d);
+    diag_meetings_resolve(d);
     free(missing);
     return REC_OK;
 }
@@ -358,7 +358,7 @@ static void diag_fini(struct diag *d)
     free(d->component);
     rec_symbolizer_free(d->symbolizer);
     diag_clock_fini(d);
-    diag_graphs_fini(d);
+    diag_meetings_fini(d);
     diag_map_free(&d->rank_procs);
     diag_map_free(&d->match_ids);
     free(d->spans);

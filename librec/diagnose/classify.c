@@ -331,7 +331,7 @@ static void judge_wait(struct classify *c, const struct diag_wait *wait)
         judge_idle(c, wait);
     else if (wait->kind == DIAG_WAIT_COLL || wait->kind == DIAG_WAIT_P2P)
         classify_kernel(c, wait);
-    else
+    else if (wait->kind != DIAG_WAIT_HOST)
         classify_lonely(c, wait);
 }
 

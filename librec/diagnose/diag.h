@@ -179,7 +179,13 @@ struct diag_member {
     uint64_t next_seq; /* ops entered that count (not those after an abort elsewhere) */
 };
 
-enum diag_wait_kind { DIAG_WAIT_COLL, DIAG_WAIT_P2P, DIAG_WAIT_CREATE, DIAG_WAIT_TEARDOWN };
+enum diag_wait_kind {
+    DIAG_WAIT_COLL,
+    DIAG_WAIT_P2P,
+    DIAG_WAIT_CREATE,
+    DIAG_WAIT_HOST, /* a call in which all members meet on the host */
+    DIAG_WAIT_TEARDOWN,
+};
 
 /* Why a wait can never end, whatever else happens. */
 enum diag_never {
@@ -407,7 +413,7 @@ static inline uint64_t diag_common(const struct diag_proc *proc, uint64_t ns)
 }
 
 /* ---- meetings.c ---- */
-/* Launches of graphs as ops of communicators of their own, while loading. */
+/* Launches of graphs and calls that meet on the host as ops of communicators of their own, while loading. */
 void diag_meet(struct diag *d);
 /* Findings name real communicators again, and what was captured. */
 void diag_meetings_resolve(struct diag *d);

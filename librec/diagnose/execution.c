@@ -89,7 +89,10 @@ static void try_match(struct diag *d, struct work *work, uint32_t index)
         finish_op(d, work, i);
 }
 
-/* Creation is synchronous: a call that returned success is done, whatever the traces of others say. */
+/*
+ * Creation, and what else meets on the host, is synchronous: a call that returned success is done, whatever
+ * the traces of others say.
+ */
 static bool done_by_itself(const struct diag *d, const struct diag_op *op)
 {
     unsigned flags = rec_kind_flags(op->op.kind);
@@ -97,7 +100,7 @@ static bool done_by_itself(const struct diag *d, const struct diag_op *op)
         return true;
     if ((flags & REC_KF_STREAM) && op->op.state == REC_STATE_COMPLETED)
         return true;
-    if (flags & REC_KF_CREATE) {
+    if (flags & (REC_KF_CREATE | REC_KF_HOST)) {
         const struct diag_unit *unit = &d->units[op->unit];
         bool returned =
             !(op->op.flags & REC_OF_OPEN) &&

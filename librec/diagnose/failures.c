@@ -93,7 +93,7 @@ static bool survived(const struct diag *d, const struct diag_op *op)
         const struct diag_op *later = &d->ops[i];
         if (later->op.enter_ns <= failure_ns(op))
             break;
-        if (later->member == op->member && later->match != DIAG_NONE && later->done &&
+        if (later->op.comm == op->op.comm && later->match != DIAG_NONE && later->done &&
             d->matches[later->match].posted > 1)
             return true;
     }

@@ -95,7 +95,7 @@ void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_o
     diag_say_op(&t, &op->op);
     say_any_place(d, &t, p, &op->op);
     if (op->member) {
-        bool counted = (rec_kind_flags(op->op.kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA)) ||
+        bool counted = (rec_kind_flags(op->op.kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA | REC_KF_HOST)) ||
                        op->op.kind == REC_GRAPH_LAUNCH;
         diag_printf(&t, counted ? " as " : " before ");
         diag_say_number(&t, &op->op, op->op.seq);
@@ -104,7 +104,8 @@ void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_o
     diag_printf(&t, " at ");
     diag_say_time(&t, op->op.enter_ns);
     if (t.data && !t.oom)
-        diag_evidence(d, f, p, op->op.seq, op->op.enter_ns, "%s", t.data);
+        diag_evidence(d, f, p, rec_kind_flags(op->op.kind) & REC_KF_HOST ? UINT64_MAX : op->op.seq,
+                      op->op.enter_ns, "%s", t.data);
     else
         d->oom = true;
     free(t.data);
@@ -296,6 +297,7 @@ void diag_say_number(struct diag_text *t, const struct rec_op *op, uint64_t seq)
     diag_printf(t,
                 flags & REC_KF_P2P             ? "message %" PRIu64 " of "
                 : flags & REC_KF_RMA           ? "signal %" PRIu64 " of "
+                : flags & REC_KF_HOST          ? "number %" PRIu64 " on "
                 : op->kind == REC_GRAPH_LAUNCH ? "replay %" PRIu64 ", on "
                                                : "op %" PRIu64 " of ",
                 seq);

@@ -50,7 +50,7 @@ static void survey(const struct diag *d, struct knot *k)
  */
 static bool lacks_few(const struct diag *d, const struct knot *k, const struct diag_wait *wait)
 {
-    if (wait->kind != DIAG_WAIT_COLL && wait->kind != DIAG_WAIT_CREATE)
+    if (wait->kind == DIAG_WAIT_P2P || wait->kind == DIAG_WAIT_TEARDOWN)
         return false;
     const struct diag_match *m = &d->matches[wait->match];
     uint32_t lacking = m->absent + m->unseen + m->unknown + m->posted - m->active,

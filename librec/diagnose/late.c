@@ -30,7 +30,7 @@ struct lateness {
 static bool collective(const struct diag_op *op)
 {
     return op->member && !(op->op.flags & REC_OF_NO_SEQ) &&
-           ((rec_kind_flags(op->op.kind) & REC_KF_SEQ) || op->op.kind == REC_GRAPH_LAUNCH);
+           ((rec_kind_flags(op->op.kind) & (REC_KF_SEQ | REC_KF_HOST)) || op->op.kind == REC_GRAPH_LAUNCH);
 }
 
 static bool is_message(const struct diag_op *op)

@@ -68,7 +68,8 @@ static void measure_rhythm(struct diag *d, struct diag_proc *proc)
     for (uint32_t i = proc->first + 1; i < proc->first + proc->count; i++) {
         const struct rec_op *before = &d->ops[i - 1].op, *op = &d->ops[i].op;
         /* Setting up takes its time once, and an end is no rhythm. */
-        if (rec_kind_flags(before->kind) & REC_KF_CREATE || rec_kind_flags(op->kind) & REC_KF_TEARDOWN)
+        if (rec_kind_flags(before->kind) & (REC_KF_CREATE | REC_KF_HOST) ||
+            rec_kind_flags(op->kind) & REC_KF_TEARDOWN)
             continue;
         pauses++;
         if (op->enter_ns > before->enter_ns && op->enter_ns - before->enter_ns > longest)

@@ -134,6 +134,7 @@ static bool extend_tables(struct diag *d)
 
 void diag_meet(struct diag *d)
 {
+    diag_host_calls(d);
     diag_graphs(d);
     if (d->meetings && !d->oom)
         d->oom = !extend_tables(d);

@@ -26,7 +26,8 @@ struct meeting_rule {
 struct rec_member *diag_meeting_member(struct diag *d, const struct rec_member *real,
                                        const struct meeting_rule *rule, uint64_t place);
 
-/* ---- graphs.c: launches as ops of meetings, while loading ---- */
+/* ---- graphs.c, hostcalls.c: calls as ops of meetings, while loading ---- */
 void diag_graphs(struct diag *d);
+void diag_host_calls(struct diag *d);
 
 #endif

@@ -70,7 +70,7 @@ static bool fits(const struct diag_op *a, const struct diag_op *b)
 static bool joins(const struct diag_op *op)
 {
     return op->member && !op->late && !(op->op.flags & REC_OF_NO_SEQ) &&
-           ((rec_kind_flags(op->op.kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA)) ||
+           ((rec_kind_flags(op->op.kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA | REC_KF_HOST)) ||
             op->op.kind == REC_GRAPH_LAUNCH);
 }
 
@@ -381,7 +381,7 @@ static void build_units(struct diag *d, uint32_t proc, struct builder *b)
             launch_unit(d, b, i);
             continue;
         }
-        if (!(flags & (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE)))
+        if (!(flags & (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE | REC_KF_HOST)))
             continue;
         uint32_t unit = *open != DIAG_NONE ? *open : new_unit(d, op);
         if (unit == DIAG_NONE)

@@ -318,6 +318,7 @@ static enum diag_wait_kind kind_of(const struct rec_op *op)
 {
     unsigned flags = rec_kind_flags(op->kind);
     return flags & REC_KF_CREATE     ? DIAG_WAIT_CREATE
+           : flags & REC_KF_HOST     ? DIAG_WAIT_HOST
            : flags & REC_KF_TEARDOWN ? DIAG_WAIT_TEARDOWN
            : diag_pairs(op)          ? DIAG_WAIT_P2P
                                      : DIAG_WAIT_COLL;

@@ -209,7 +209,7 @@ struct job_thread_recall {
     bool works;
 };
 
-/* How far messages and signals have come, by pairs of comm rank and peer. */
+/* How far messages and signals have come, by pairs of comm rank and peer, and calls that meet on the host. */
 struct job_pairs {
     struct job_map ids;
     uint32_t *next;

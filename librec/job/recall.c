@@ -18,12 +18,12 @@
 static bool wanted(const struct rec_op *op)
 {
     return (rec_kind_flags(op->kind) &
-            (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE | REC_KF_TEARDOWN)) ||
+            (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE | REC_KF_HOST | REC_KF_TEARDOWN)) ||
            op->kind == REC_GROUP_END || op->kind == REC_GRAPH_LAUNCH ||
            (op->kind == REC_COMM_GET_ASYNC_ERROR && op->count);
 }
 
-/* ---- messages and signals ---- */
+/* ---- messages, signals and calls on the host ---- */
 
 static uint64_t pair_key(uint32_t comm_id, int32_t peer, bool send, bool onesided)
 {
@@ -31,10 +31,14 @@ static uint64_t pair_key(uint32_t comm_id, int32_t peer, bool send, bool oneside
            (onesided ? 0x10000u : 0);
 }
 
-/* Next number of a pair; NULL without room: pairs->overflow or, without memory, not. */
-static uint32_t *pair_of(struct job_pairs *pairs, const struct rec_op *op, bool send, bool onesided)
+static uint64_t host_key(uint32_t comm_id, unsigned kind)
 {
-    uint64_t key = pair_key(op->comm, op->peer, send, onesided);
+    return rec_mix64(((uint64_t)comm_id << 32 | kind) + 0x52);
+}
+
+/* Next number of a pair; NULL without room: pairs->overflow or, without memory, not. */
+static uint32_t *pair_of(struct job_pairs *pairs, uint64_t key)
+{
     if (pairs->count && pairs->last_key == key)
         return &pairs->next[pairs->last];
     uint32_t at = job_map_get(&pairs->ids, key);
@@ -59,21 +63,31 @@ static void pairs_free(struct job_pairs *pairs)
     *pairs = (struct job_pairs){0};
 }
 
-uint32_t job_pair_next(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send,
-                       bool onesided)
+static uint32_t next_of(const struct rec_process *process, uint64_t key)
 {
     const struct job_pairs *pairs = &job_process_of(process)->recall.pairs;
-    uint32_t at = job_map_get(&pairs->ids, pair_key(comm_id, peer, send, onesided));
+    uint32_t at = job_map_get(&pairs->ids, key);
     if (at == JOB_MAP_NONE)
         return pairs->overflow ? UINT32_MAX : 0;
     return pairs->next[at];
+}
+
+uint32_t job_pair_next(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send,
+                       bool onesided)
+{
+    return next_of(process, pair_key(comm_id, peer, send, onesided));
+}
+
+uint32_t job_host_calls(const struct rec_process *process, uint32_t comm_id, unsigned kind)
+{
+    return next_of(process, host_key(comm_id, kind));
 }
 
 static bool count_message(struct job_pairs *pairs, const struct rec_op *op)
 {
     if ((op->flags & REC_OF_NO_SEQ) || op->seq >= UINT32_MAX - 1)
         return true;
-    uint32_t *next = pair_of(pairs, op, op->kind == REC_SEND, false);
+    uint32_t *next = pair_of(pairs, pair_key(op->comm, op->peer, op->kind == REC_SEND, false));
     if (next && *next <= op->seq)
         *next = (uint32_t)op->seq + 1;
     return next || pairs->overflow;
@@ -92,7 +106,7 @@ static bool number_signal(struct job_pairs *pairs, struct rec_op *op)
     uint64_t count = sends ? 1 : op->count;
     if (op->peer < 0 || !count || count >= UINT32_MAX)
         return true;
-    uint32_t *next = pair_of(pairs, op, sends, true);
+    uint32_t *next = pair_of(pairs, pair_key(op->comm, op->peer, sends, true));
     if (!next)
         return pairs->overflow;
     if (*next >= UINT32_MAX - count)
@@ -101,6 +115,36 @@ static bool number_signal(struct job_pairs *pairs, struct rec_op *op)
     op->seq = *next - 1;
     op->flags &= (uint16_t)~REC_OF_NO_SEQ;
     return true;
+}
+
+static bool refused(const struct rec_op *op)
+{
+    return op->exit_ns &&
+           (op->result == REC_RESULT_INVALID_ARGUMENT || op->result == REC_RESULT_INVALID_USAGE);
+}
+
+/* Nor does it number these. One that it refuses was never in their order. */
+static bool number_host_call(struct job_pairs *pairs, struct rec_op *op)
+{
+    op->flags |= REC_OF_NO_SEQ;
+    if (refused(op))
+        return true;
+    uint32_t *next = pair_of(pairs, host_key(op->comm, op->kind));
+    if (!next)
+        return pairs->overflow;
+    if (*next == UINT32_MAX - 1)
+        return true;
+    op->seq = (*next)++;
+    op->flags &= (uint16_t)~REC_OF_NO_SEQ;
+    return true;
+}
+
+/* Gives a call of a known communicator the number that NCCL does not. */
+static bool number(struct job_pairs *pairs, struct rec_op *op)
+{
+    unsigned flags = rec_kind_flags(op->kind);
+    return flags & REC_KF_RMA ? number_signal(pairs, op)
+                              : !(flags & REC_KF_HOST) || number_host_call(pairs, op);
 }
 
 /* ---- the tail ---- */
@@ -142,8 +186,7 @@ static bool put_again(const struct rec_process *process, struct job_tail *tail, 
     struct rec_op numbered = *op;
     if (!wanted(op))
         return true;
-    if ((rec_kind_flags(op->kind) & REC_KF_RMA) && rec_process_member(process, op->comm) &&
-        !number_signal(pairs, &numbered))
+    if (rec_process_member(process, op->comm) && !number(pairs, &numbered))
         return false;
     tail_put(tail, &numbered);
     return true;
@@ -260,7 +303,7 @@ void job_recall_op(struct job_process *process, struct job_thread *thread, bool 
 {
     struct job_recall *recall = &process->recall;
     unsigned flags = rec_kind_flags(op->kind);
-    if (thread && ((flags & (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE)) ||
+    if (thread && ((flags & (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA | REC_KF_CREATE | REC_KF_HOST)) ||
                    op->kind == REC_GROUP_END || op->kind == REC_GRAPH_LAUNCH)) {
         uint64_t when = op->exit_ns > op->enter_ns ? op->exit_ns : op->enter_ns;
         thread->recall.works = true;
@@ -276,9 +319,9 @@ void job_recall_op(struct job_process *process, struct job_thread *thread, bool 
     if (known && (flags & REC_KF_CREATE))
         note_creation(process, op);
     struct rec_op numbered;
-    if (known && (flags & REC_KF_RMA)) {
+    if (known && (flags & (REC_KF_RMA | REC_KF_HOST))) {
         numbered = *op;
-        if (!number_signal(&recall->pairs, &numbered))
+        if (!number(&recall->pairs, &numbered))
             process->no_memory = true;
         op = &numbered;
     } else if (known && (flags & REC_KF_P2P) && !count_message(&recall->pairs, op)) {

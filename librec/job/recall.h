@@ -71,6 +71,12 @@ void job_facts(const struct rec_process *process, struct job_facts *facts);
 uint32_t job_pair_next(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send,
                        bool onesided);
 
+/*
+ * How many calls of a kind in which the members meet on the host (REC_KF_HOST) this comm rank made.
+ * UINT32_MAX: too many kinds and pairs to know.
+ */
+uint32_t job_host_calls(const struct rec_process *process, uint32_t comm_id, unsigned kind);
+
 /* The collectives of one communicator that were captured into one CUDA graph: some of seq first … last. */
 struct job_captured {
     uint32_t graph; /* its number in the process */

@@ -29,6 +29,7 @@ enum rec_kind_flags {
     REC_KF_REDOP = 1 << 7,    /* has a redop */
     REC_KF_ROOT = 1 << 8,     /* peer holds the root */
     REC_KF_STREAM = 1 << 9,   /* runs on a CUDA stream */
+    REC_KF_HOST = 1 << 10,    /* all members meet in it on the host; not in the sequence */
 };
 
 /*
@@ -64,8 +65,8 @@ enum rec_kind_flags {
     X(49, COMM_DESTROY, "CommDestroy", REC_KF_TEARDOWN)                                                      \
     X(50, COMM_ABORT, "CommAbort", REC_KF_TEARDOWN)                                                          \
     X(51, COMM_REVOKE, "CommRevoke", REC_KF_TEARDOWN)                                                        \
-    X(52, COMM_SUSPEND, "CommSuspend", 0)                                                                    \
-    X(53, COMM_RESUME, "CommResume", 0)                                                                      \
+    X(52, COMM_SUSPEND, "CommSuspend", REC_KF_HOST)                                                          \
+    X(53, COMM_RESUME, "CommResume", REC_KF_HOST)                                                            \
     X(64, GROUP_END, "GroupEnd", 0)                                                                          \
     X(65, GROUP_SIMULATE_END, "GroupSimulateEnd", 0)                                                         \
     X(72, GET_UNIQUE_ID, "GetUniqueId", 0)                                                                   \
@@ -75,11 +76,11 @@ enum rec_kind_flags {
     X(81, RED_OP_DESTROY, "RedOpDestroy", 0)                                                                 \
     X(88, COMM_REGISTER, "CommRegister", 0)                                                                  \
     X(89, COMM_DEREGISTER, "CommDeregister", 0)                                                              \
-    X(90, COMM_WINDOW_REGISTER, "CommWindowRegister", 0)                                                     \
+    X(90, COMM_WINDOW_REGISTER, "CommWindowRegister", REC_KF_HOST)                                           \
     X(91, COMM_WINDOW_DEREGISTER, "CommWindowDeregister", 0)                                                 \
     X(92, MEM_ALLOC, "MemAlloc", 0)                                                                          \
     X(93, MEM_FREE, "MemFree", 0)                                                                            \
-    X(94, DEV_COMM_CREATE, "DevCommCreate", 0)                                                               \
+    X(94, DEV_COMM_CREATE, "DevCommCreate", REC_KF_HOST)                                                     \
     X(95, DEV_COMM_DESTROY, "DevCommDestroy", 0)                                                             \
     X(112, GRAPH_LAUNCH, "GraphLaunch", REC_KF_STREAM)
 
@@ -122,11 +123,13 @@ const char *rec_redop_name(unsigned redop); /* "sum"…"avg", "user" for all use
 int rec_redop_from_name(const char *name);
 
 const char *rec_result_name(unsigned result); /* "Success", "RemoteError" …; NULL when unknown */
-#define REC_RESULT_SUCCESS      0
-#define REC_RESULT_SYSTEM_ERROR 2
-#define REC_RESULT_REMOTE_ERROR 6 /* "a network error or a remote process exiting prematurely" (nccl.h) */
-#define REC_RESULT_IN_PROGRESS  7
-#define REC_RESULT_NONE         0xff /* the call has not returned */
+#define REC_RESULT_SUCCESS          0
+#define REC_RESULT_SYSTEM_ERROR     2
+#define REC_RESULT_INVALID_ARGUMENT 4 /* these two: NCCL looked at the call and refused it */
+#define REC_RESULT_INVALID_USAGE    5
+#define REC_RESULT_REMOTE_ERROR     6 /* "a network error or a remote process exiting prematurely" (nccl.h) */
+#define REC_RESULT_IN_PROGRESS      7
+#define REC_RESULT_NONE             0xff /* the call has not returned */
 
 /* ---- states ----------------------------------------------------------------------- */
 

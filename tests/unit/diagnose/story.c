@@ -318,10 +318,13 @@ static void do_line(const struct line *line)
         }
     } else if (strcmp(verb, "replay") == 0) {
         do_replay(line);
-    } else if (strcmp(verb, "devcomm") == 0) {
+    } else if (strcmp(verb, "window") == 0 || strcmp(verb, "devcomm") == 0) {
         for (int i = 0; i < line->nranks; i++) {
             struct call call =
-                stage_new_call(find_comm(line->stage, line->words[2], false), REC_DEV_COMM_CREATE);
+                stage_new_call(find_comm(line->stage, line->words[2], false),
+                               verb[0] == 'w' ? REC_COMM_WINDOW_REGISTER : REC_DEV_COMM_CREATE);
+            call.open = option(line, "open") != NULL;
+            call.op.result = option(line, "failed") ? 4 : 0;
             stage_issue(line->stage, line->ranks[i], &call);
         }
     } else if (strcmp(verb, "async") == 0) {

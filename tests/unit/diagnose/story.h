@@ -18,7 +18,7 @@
  *   capture [G] … before an op: captured into graph number G; without, launches are not seen
  *   replay G       launches it
  *   destroy|finalize|abort C          in finalize|destroy C   for ever inside
- *   devcomm C                         makes a device communicator
+ *   window|devcomm C [failed] [open]  registers a window, makes a device communicator
  *   async C RESULT                    an asynchronous error is reported
  *   loop N ( LINE, LINE … )           all of it N times; rank lists inside may have no commas
  *   wait MS                           time passes (for all)

@@ -336,6 +336,36 @@ static void refusals(void **state)
                  "healthy", "", "*");
 }
 
+/* Calls that meet on the host, outside of the sequence of their communicator. */
+static void host_calls(void **state)
+{
+    (void)state;
+#define WORK "* init w\n repeat 5 * ar w 9\n"
+    story_expect(4, WORK "*-2 window w open\n" HANG, "stuck_outside_nccl", "2", "*-2");
+    story_expect_words(4, WORK "* window w\n *-2 window w open\n" HANG,
+                       "wait in CommWindowRegister, number 1 on communicator");
+    /* It went on without. */
+    story_expect(4, WORK "*-2 window w open\n 2 ar w 9\n" HANG, "rank_not_joined", "2", "*-2");
+    story_expect(4, WORK "*-2 window w open\n 2 exit 0\n" HANG, "rank_not_joined", "2", "*-2");
+    story_expect(4, WORK "*-2 devcomm w open\n 2 destroy w\n" HANG, "rank_not_joined", "2", "*-2");
+    /* One made a call too many. */
+    story_expect(4, WORK "2 window w open\n *-2 ar w 9\n" HANG, "rank_not_joined", "2", "*-2");
+    /* Each kind is counted by itself, and what NCCL refuses is not. */
+    story_expect(4, WORK "* devcomm w\n 2 window w failed\n *-2 window w open\n" HANG, "comm_failed", "2",
+                 "*-2");
+    story_expect(4, WORK "1 window w failed\n * window w\n *-2 window w open\n 2 ar w 9\n" HANG,
+                 "rank_not_joined", "2", "*-2");
+    story_expect(2, WORK "0 window w open\n 1 devcomm w open\n" HANG, "deadlock_cycle", "0-1", "");
+    /* Records of them may be missing: then nobody knows how many it made. */
+    story_expect(4,
+                 WORK "2 lose\n 2 window w\n 2 record\n *-2 window w\n * ar w 9\n *-2 window w open\n" HANG,
+                 "inconclusive", "", "*");
+    story_expect(4, WORK "2 lose\n 2 window w\n 2 record\n *-2 window w\n * ar w 9\n 2 window w open\n" HANG,
+                 "inconclusive", "", "*");
+    story_expect(4, WORK "* window w\n * ar w 9\n * exit 0", "healthy", "", "*");
+#undef WORK
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +382,7 @@ int main(void)
         cmocka_unit_test(lost_teardown),
         cmocka_unit_test(refusals),
         cmocka_unit_test(broken_connections),
+        cmocka_unit_test(host_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

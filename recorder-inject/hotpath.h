@@ -178,11 +178,20 @@ static inline void p2p_open(struct thread *thread, struct call *call, unsigned k
     stream_op_open(thread, call, kind, comm, stream, count, seq, peer, dtype, REC_REDOP_NONE, flags);
 }
 
+/* Which signal a wait is for. */
+static inline uint64_t wait_signal_id(int n, const void *descriptions)
+{
+    const struct wait_signal *what = descriptions;
+    if (!what || n < 1)
+        return REC_SIGNAL_UNKNOWN;
+    return n > 1 ? REC_SIGNAL_SEVERAL : rec_signal_id(what->signal_index, what->context);
+}
+
 static inline void rma_open(struct thread *thread, struct call *call, unsigned kind, uint64_t count,
-                            unsigned dtype, int peer, void *handle, void *stream)
+                            unsigned dtype, int peer, uint64_t signal, void *handle, void *stream)
 {
     struct comm_slot comm = comm_find(handle);
-    stream_op_open(thread, call, kind, comm, stream, count, 0, peer, dtype, REC_REDOP_NONE, 0);
+    stream_op_open(thread, call, kind, comm, stream, count, signal, peer, dtype, REC_REDOP_NONE, 0);
 }
 
 static inline void call_open(struct thread *thread, struct call *call, unsigned kind, void *handle,

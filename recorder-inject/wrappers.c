@@ -37,9 +37,9 @@ enum { NONE = -1 };
     p2p_open(thread, &call, REC_##kind, count, (unsigned)(datatype), peer, comm, stream);
 #define CLOSE_P2P(...) stream_op_close(thread, &call, result);
 
-#define OPEN_RMA(kind, count, datatype, peer, comm, stream)                                                  \
+#define OPEN_RMA(kind, count, datatype, peer, signal, comm, stream)                                          \
     struct call call;                                                                                        \
-    rma_open(thread, &call, REC_##kind, count, (unsigned)(datatype), peer, comm, stream);
+    rma_open(thread, &call, REC_##kind, count, (unsigned)(datatype), peer, signal, comm, stream);
 #define CLOSE_RMA(...) stream_op_close(thread, &call, result);
 
 #define OPEN_CALL(kind, comm, count, peer)                                                                   \

@@ -9,7 +9,7 @@
  */
 #define ARENA_PER_BYTE 24
 _Static_assert(sizeof(struct rec_stall_thread) <= 5 * ARENA_PER_BYTE, "arena large enough for threads");
-_Static_assert(sizeof(struct rec_op) <= 20 * ARENA_PER_BYTE, "and for open ops");
+_Static_assert(sizeof(struct rec_op) <= 19 * ARENA_PER_BYTE, "and for open ops");
 
 void rec_decoder_init(struct rec_decoder *d)
 {
@@ -229,16 +229,26 @@ static void get_op(struct rec_decoder *d, struct rec_in *in, struct rec_op *op)
     op->result = rec_in_byte(in);
     op->state = rec_in_byte(in);
     op->flags = (uint16_t)rec_in_u32(in);
+    if (rec_kind_flags(op->kind) & REC_KF_RMA)
+        op->signal = REC_SIGNAL_UNKNOWN;
 }
 
 static void get_open(struct rec_decoder *d, struct rec_in *in, struct rec_event *event)
 {
-    uint32_t n = get_count(in, 20);
+    uint32_t n = get_count(in, 19);
     struct rec_op *ops = arena_take(d, in, n, sizeof(*ops));
     for (uint32_t i = 0; i < n && !in->bad; i++)
         get_op(d, in, &ops[i]);
     event->u.open.ops = ops;
     event->u.open.count = n;
+    if (in->bad || in->p == in->end) /* 1.3 ends here, and where no call is one-sided */
+        return;
+    uint32_t signals = get_count(in, 1);
+    for (uint32_t i = 0; i < signals && !in->bad; i++) {
+        uint64_t signal = rec_in_signal(in);
+        if (i < n && (rec_kind_flags(ops[i].kind) & REC_KF_RMA))
+            ops[i].signal = signal;
+    }
 }
 
 static void get_stall(struct rec_decoder *d, struct rec_in *in, struct rec_stall *stall)

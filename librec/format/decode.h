@@ -122,6 +122,11 @@ static inline uint32_t rec_in_id(struct rec_in *in)
     return rec_in_u32(in) - 1;
 }
 
+static inline uint64_t rec_in_signal(struct rec_in *in)
+{
+    return rec_in_varint(in) - REC_WIRE_SIGNAL;
+}
+
 static inline uint64_t rec_from_ticks(const struct rec_decoder *decoder, uint64_t ticks)
 {
     return ticks * decoder->tick_ns;

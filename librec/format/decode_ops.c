@@ -21,6 +21,8 @@ bool rec_decode_template(struct rec_decoder *d, struct rec_in *in)
     t->op.callsite = rec_in_u32(in);
     t->op.peer = rec_in_i32(in);
     t->op.count = rec_in_varint(in);
+    if (rec_kind_flags(t->op.kind) & REC_KF_RMA)
+        t->op.signal = in->p == in->end ? REC_SIGNAL_UNKNOWN : rec_in_signal(in); /* 1.3 ends before it */
     if (in->bad || t->sequence >= REC_WIRE_SEQUENCES_MAX || flags > UINT16_MAX)
         return false;
     d->ntemplates++;

@@ -228,9 +228,19 @@ uint8_t *rec_encode_open(uint8_t *p, size_t limit, struct rec_time *time, uint64
     p = put_time(begin(p, REC_WIRE_OPEN), time, time_ns);
     uint8_t *list = p;
     uint32_t n = 0;
+    bool onesided = false;
     p = list_begin(p);
-    for (; n < count && n < REC_WIRE_LIST_MAX - 1 && p < stop; n++)
+    for (; n < count && n < REC_WIRE_LIST_MAX - 1 && p + (size_t)n * REC_VARINT_MAX < stop; n++) {
         p = put_op(p, time, &ops[n]);
+        onesided = onesided || (rec_kind_flags(ops[n].kind) & REC_KF_RMA);
+    }
+    list_end(list, n);
+    if (!onesided)
+        return finish(record, p);
+    list = p;
+    p = list_begin(p);
+    for (uint32_t i = 0; i < n; i++)
+        p = rec_put_varint(p, ops[i].signal + REC_WIRE_SIGNAL);
     list_end(list, n);
     return finish(record, p);
 }

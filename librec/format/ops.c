@@ -27,26 +27,27 @@ bool rec_ops_fits(const struct rec_ops *ops)
            ops->sequences + REC_BATCH_OPS <= REC_WIRE_SEQUENCES_MAX;
 }
 
-static void make_key(uint64_t key[4], const struct rec_op *op)
+static void make_key(uint64_t key[REC_OPS_KEY], const struct rec_op *op)
 {
     key[0] = op->count;
     key[1] = (uint64_t)op->comm | (uint64_t)op->stream << 32;
     key[2] = (uint64_t)op->callsite | (uint64_t)(uint32_t)op->peer << 32;
     key[3] = (uint64_t)op->kind | (uint64_t)op->dtype << 8 | (uint64_t)op->redop << 16 |
              (uint64_t)op->state << 24 | (uint64_t)op->flags << 32;
+    key[4] = op->signal;
 }
 
-static bool same_key(const uint64_t a[4], const uint64_t b[4])
+static bool same_key(const uint64_t a[REC_OPS_KEY], const uint64_t b[REC_OPS_KEY])
 {
-    return ((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3])) == 0;
+    return ((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4])) == 0;
 }
 
-static uint64_t hash_key(const uint64_t key[4], bool varies)
+static uint64_t hash_key(const uint64_t key[REC_OPS_KEY], bool varies)
 {
     uint64_t h = key[0] * UINT64_C(0x9e3779b97f4a7c15) + varies;
     h = (h ^ (h >> 29) ^ key[1]) * UINT64_C(0xbf58476d1ce4e5b9);
     h = (h ^ (h >> 32) ^ key[2]) * UINT64_C(0x94d049bb133111eb);
-    h = (h ^ (h >> 29) ^ key[3]) * UINT64_C(0x9e3779b97f4a7c15);
+    h = (h ^ (h >> 29) ^ key[3] ^ (key[4] << 48 | key[4] >> 16)) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ (h >> 32);
 }
 
@@ -80,7 +81,7 @@ static uint16_t sequence_of(struct rec_ops *ops, const struct rec_op *op, uint8_
     return index;
 }
 
-static uint32_t find_entry(struct rec_ops *ops, const uint64_t key[4], bool varies, uint32_t *slot)
+static uint32_t find_entry(struct rec_ops *ops, const uint64_t key[REC_OPS_KEY], bool varies, uint32_t *slot)
 {
     uint32_t i = (uint32_t)hash_key(key, varies) & (REC_OPS_HASH_SLOTS - 1);
     for (; ops->slots[i]; i = (i + 1) & (REC_OPS_HASH_SLOTS - 1)) {
@@ -92,7 +93,7 @@ static uint32_t find_entry(struct rec_ops *ops, const uint64_t key[4], bool vari
     return NO_TEMPLATE;
 }
 
-static uint32_t add_entry(struct rec_ops *ops, const uint64_t key[4], bool varies, uint32_t slot)
+static uint32_t add_entry(struct rec_ops *ops, const uint64_t key[REC_OPS_KEY], bool varies, uint32_t slot)
 {
     uint32_t index = ops->entries++;
     struct rec_template *entry = &ops->templates[index];
@@ -122,6 +123,8 @@ static uint8_t *put_template(struct rec_ops *ops, uint8_t *p, struct rec_templat
     p = rec_put_varint(p, op->callsite);
     p = rec_put_signed(p, (uint64_t)(int64_t)op->peer);
     p = rec_put_varint(p, entry->varies ? 0 : op->count);
+    if (rec_kind_flags(op->kind) & REC_KF_RMA)
+        p = rec_put_varint(p, op->signal + REC_WIRE_SIGNAL);
     rec_put24(record + 1, (uint32_t)(p - record) - REC_WIRE_RECORD_BYTES);
     return p;
 }
@@ -129,7 +132,7 @@ static uint8_t *put_template(struct rec_ops *ops, uint8_t *p, struct rec_templat
 /* The template of an op; appends its definition when it is new. */
 static uint32_t template_of(struct rec_ops *ops, uint8_t **p, const struct rec_op *op)
 {
-    uint64_t key[4];
+    uint64_t key[REC_OPS_KEY];
     make_key(key, op);
     /* Programs repeat themselves: what came after the last template before, mostly comes again. */
     if (ops->last != NO_TEMPLATE) {
@@ -140,7 +143,7 @@ static uint32_t template_of(struct rec_ops *ops, uint8_t **p, const struct rec_o
     uint32_t slot;
     uint32_t index = find_entry(ops, key, false, &slot);
     if (index == NO_TEMPLATE) {
-        uint64_t base_key[4] = {0, key[1], key[2], key[3]};
+        uint64_t base_key[REC_OPS_KEY] = {0, key[1], key[2], key[3], key[4]};
         uint32_t base_slot;
         uint32_t base = find_entry(ops, base_key, true, &base_slot);
         if (base == NO_TEMPLATE) {

@@ -20,8 +20,10 @@
 
 #define REC_OPS_HASH_SLOTS 32768
 
+#define REC_OPS_KEY 5
+
 struct rec_template {
-    uint64_t key[4];
+    uint64_t key[REC_OPS_KEY];
     uint64_t gap, duration; /* estimates (rec_predict) */
     uint32_t id;            /* in the segment; REC_ID_NONE = not written (counts variants only) */
     uint32_t next;          /* index of the template that came after this one last time */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define REC_WIRE_MAJOR      1
-#define REC_WIRE_MINOR      3
+#define REC_WIRE_MINOR      4
 #define REC_WIRE_BYTE_ORDER 0x01020304u
 
 /* File header: fixed part, the notice (notice.h, since 1.2), then the metadata. */
@@ -84,6 +84,9 @@ enum rec_wire_columns {
 };
 
 enum rec_wire_group { REC_WIRE_GROUP_NONE, REC_WIRE_GROUP_SAME, REC_WIRE_GROUP_NEXT, REC_WIRE_GROUP_OTHER };
+
+/* Added to signals: the special ones are small, too. */
+#define REC_WIRE_SIGNAL 2
 
 /* Flags of a template. */
 enum rec_wire_template {

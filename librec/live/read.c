@@ -123,6 +123,10 @@ void rec_live_to_op(const struct rec_live *live, const struct rec_clock *clock, 
         .state = (uint8_t)slot_state(slot),
         .flags = slot->flags,
     };
+    if (rec_kind_flags(slot->kind) & REC_KF_RMA) {
+        op->signal = slot->seq;
+        op->seq = 0;
+    }
     if (slot->flags & REC_OF_CAPTURED) {
         op->launch = slot->launch;
     } else if (slot->launch && op->stream != REC_ID_NONE) {

@@ -53,7 +53,7 @@ struct rec_slot {
     uint64_t enter;
     uint64_t exit; /* 0 while open */
     uint64_t count;
-    uint64_t seq;
+    uint64_t seq;    /* one-sided ops: the signal, for NCCL numbers none of them */
     uint16_t comm;   /* index into the communicator table, 0xffff = none */
     uint16_t stream; /* index into the stream table, 0xffff = none */
     uint32_t callsite;

@@ -160,6 +160,29 @@ enum rec_op_flags {
 #define REC_ID_NONE UINT32_MAX
 
 /*
+ * Which signal of a pair of ranks a one-sided op raises or waits for, as one number: NCCL counts each index
+ * (sigIdx) in each context (ctx) separately. The first releases with such ops take only 0 and 0.
+ */
+#define REC_SIGNAL_UNKNOWN UINT64_MAX
+#define REC_SIGNAL_SEVERAL (UINT64_MAX - 1) /* a wait described by several ncclWaitSignalDesc_t */
+static inline uint64_t rec_signal_id(int index, int context)
+{
+    return (uint64_t)(uint32_t)context << 32 | (uint32_t)index;
+}
+static inline bool rec_signal_known(uint64_t signal)
+{
+    return signal < REC_SIGNAL_SEVERAL;
+}
+static inline unsigned rec_signal_index(uint64_t signal)
+{
+    return (uint32_t)signal;
+}
+static inline unsigned rec_signal_context(uint64_t signal)
+{
+    return (unsigned)(signal >> 32);
+}
+
+/*
  * One call, in process-local terms. Times are wall-clock ns since the epoch; 0 = unknown.
  * What the generic fields mean for calls that are no data ops:
  *   init kinds        count = nranks, peer = comm rank
@@ -184,6 +207,7 @@ struct rec_op {
     uint64_t count;  /* elements */
     uint64_t seq;    /* see enum rec_kind_flags; P2P: position in its (communicator, src, dst) */
     uint64_t launch; /* number of its launch among those of its stream; 0 = the GPU's progress is not known */
+    uint64_t signal; /* one-sided ops: rec_signal_id; others: 0 */
     uint32_t thread; /* id of a thread definition */
     uint32_t comm;   /* id of a communicator definition of this process; REC_ID_NONE */
     uint32_t stream; /* id of a stream definition; REC_ID_NONE */

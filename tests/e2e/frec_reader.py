@@ -26,6 +26,7 @@ META, COMM, THREAD, REDOP, STREAM, TEMPLATE, OPS, OPEN = range(1, 9)
 FRONTIER, CHECKPOINT, HEARTBEAT, LOSS, STALL, END = range(9, 15)
 TEXT, CALLSITE, GPU = 15, 16, 17
 PYTHON, NATIVE, NATIVE_BUILDS = 1, 2, 3
+ONE_SIDED = (24, 25, 26)  # kinds of ops
 
 
 class NotATrace(Exception):
@@ -139,6 +140,12 @@ class Segment:
                 },
             }
         )
+        op = self.templates[-1]["op"]
+        op["signal"] = 0 if op["kind"] not in ONE_SIDED else self.signal(body) if body.pos < len(body.data) else MASK
+
+    @staticmethod
+    def signal(body):
+        return (body.varint() - 2) & MASK
 
     def batch(self, body):
         thread, ordinal, n, present = body.varint(), body.varint(), body.varint(), body.varint()
@@ -256,6 +263,7 @@ class Segment:
             "result": body.byte(),
             "state": body.byte(),
             "flags": body.varint(),
+            "signal": 0,
         }
 
     @staticmethod
@@ -340,6 +348,10 @@ class Segment:
             return "gpu", fields
         if kind == OPEN:
             fields["ops"] = body.list(lambda: self.open_op(body))
+            signals = body.list(lambda: self.signal(body)) if body.pos < len(body.data) else []
+            for i, op in enumerate(fields["ops"]):
+                if op["kind"] in ONE_SIDED:
+                    op["signal"] = signals[i] if i < len(signals) else MASK
             return "open", fields
         if kind == FRONTIER:
             for name in ("comm", "next_seq", "p2p_entered", "lost"):

@@ -40,6 +40,7 @@ static void op_fields(const struct rec_op *op)
     U64("state", op->state);
     U64("flags", op->flags);
     U64("launch", op->launch);
+    U64("signal", op->signal);
 }
 
 static void comm_fields(const struct rec_comm_def *def)

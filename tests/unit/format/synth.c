@@ -289,4 +289,8 @@ void synth_any_op(uint64_t *random, struct rec_op *op)
     op->flags = (uint16_t)anything(random);
     if (op->stream != REC_ID_NONE && synth_draw(random) % 4)
         op->launch = anything(random);
+    if (synth_draw(random) % 8 == 0)
+        op->kind = (uint8_t)(REC_PUT_SIGNAL + synth_draw(random) % 3);
+    if (rec_kind_flags(op->kind) & REC_KF_RMA)
+        op->signal = anything(random) - 2; /* the special ones are the two below 0 */
 }

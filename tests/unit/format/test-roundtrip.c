@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "format/decode.h"
+#include "format/ops.h"
 #include "rec/live.h"
 
 /* Writes out what the fixture's writer has and opens it again. */
@@ -416,6 +417,53 @@ static void test_older_progress(void **state)
     rec_decoder_fini(&decoder);
 }
 
+/* One-sided ops of 1.3, which told no signals. */
+static void test_older_signals(void **state)
+{
+    uint8_t piece[512], *p = piece;
+    static struct rec_ops coder;
+    static struct rec_decoder decoder;
+    struct rec_event event;
+    struct rec_time time = {.tick_ns = 1};
+    struct rec_op op = {.enter_ns = 5, .exit_ns = 6, .kind = REC_SIGNAL, .signal = rec_signal_id(0, 0)};
+    (void)state;
+    rec_ops_reset(&coder);
+    p = rec_ops_encode(&coder, p, &time, &op, 1);
+    size_t bytes = (size_t)(p - piece), body = piece[1];
+    assert_int_equal(piece[REC_WIRE_RECORD_BYTES + body - 1], REC_WIRE_SIGNAL); /* the template's last byte */
+    for (int older = 0; older <= 1; older++) {
+        if (older) {
+            memmove(piece + REC_WIRE_RECORD_BYTES + body - 1, piece + REC_WIRE_RECORD_BYTES + body,
+                    bytes - REC_WIRE_RECORD_BYTES - body);
+            piece[1]--;
+            bytes--;
+        }
+        rec_decoder_init(&decoder);
+        rec_decoder_segment(&decoder, 1);
+        rec_decoder_piece(&decoder, piece, bytes);
+        assert_int_equal(rec_decoder_next(&decoder, &event), REC_OK);
+        assert_int_equal(event.u.op.kind, REC_SIGNAL);
+        assert_int_equal(event.u.op.exit_ns, 6);
+        assert_int_equal(event.u.op.signal, older ? REC_SIGNAL_UNKNOWN : 0);
+        assert_int_equal(rec_decoder_next(&decoder, &event), REC_END);
+        rec_decoder_fini(&decoder);
+    }
+
+    p = rec_encode_open(piece, sizeof(piece), &time, 7, &op, 1);
+    size_t list = 3; /* the count of two bytes, and one signal */
+    for (int older = 0; older <= 1; older++) {
+        piece[1] = (uint8_t)(piece[1] - (older ? list : 0));
+        rec_decoder_init(&decoder);
+        rec_decoder_segment(&decoder, 1);
+        rec_decoder_piece(&decoder, piece, (size_t)(p - piece) - (older ? list : 0));
+        assert_int_equal(rec_decoder_next(&decoder, &event), REC_OK);
+        assert_int_equal(event.u.open.count, 1);
+        assert_int_equal(event.u.open.ops[0].signal, older ? REC_SIGNAL_UNKNOWN : 0);
+        assert_int_equal(rec_decoder_next(&decoder, &event), REC_END);
+        rec_decoder_fini(&decoder);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +471,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_definitions, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_small_records, fixture_setup, fixture_teardown),
         cmocka_unit_test(test_older_progress),
+        cmocka_unit_test(test_older_signals),
         cmocka_unit_test_setup_teardown(test_any_ops, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_open_ops, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_stall, fixture_setup, fixture_teardown),

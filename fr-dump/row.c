@@ -108,6 +108,10 @@ static void fill_arguments(struct row *row, const struct rec_op *op, unsigned fl
         set_signed(row, ROW_ROOT, op->peer);
     if ((flags & (REC_KF_P2P | REC_KF_RMA)) && op->peer >= 0)
         set_signed(row, ROW_PEER, op->peer);
+    if ((flags & REC_KF_RMA) && rec_signal_known(op->signal)) {
+        set_number(row, ROW_SIGNAL, rec_signal_index(op->signal));
+        set_number(row, ROW_CONTEXT, rec_signal_context(op->signal));
+    }
     switch (op->kind) {
     case REC_COMM_SPLIT:
         set_signed(row, ROW_COLOR, op->peer);
@@ -115,6 +119,7 @@ static void fill_arguments(struct row *row, const struct rec_op *op, unsigned fl
         break;
     case REC_GROUP_END:
     case REC_COMM_SHRINK:
+    case REC_WAIT_SIGNAL:
         set_number(row, ROW_COUNT, op->count);
         break;
     case REC_COMM_GET_ASYNC_ERROR:

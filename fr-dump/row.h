@@ -27,6 +27,8 @@
     X(REDOP, "redop")                                                                                        \
     X(ROOT, "root")                                                                                          \
     X(PEER, "peer")                                                                                          \
+    X(SIGNAL, "signal")                                                                                      \
+    X(CONTEXT, "context")                                                                                    \
     X(COLOR, "color")                                                                                        \
     X(KEY, "key")                                                                                            \
     X(GROUP, "group")                                                                                        \

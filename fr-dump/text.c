@@ -80,7 +80,7 @@ static const char *argument_text(const struct rec_op *op, char *buffer, size_t s
         snprintf(buffer, size, op->kind == REC_GATHER ? ">%d" : "%d>", op->peer);
     else if (op->kind == REC_SEND || op->kind == REC_PUT_SIGNAL || op->kind == REC_SIGNAL)
         snprintf(buffer, size, "to %d", op->peer);
-    else if (op->kind == REC_RECV)
+    else if (op->kind == REC_RECV || (op->kind == REC_WAIT_SIGNAL && op->peer >= 0))
         snprintf(buffer, size, "of %d", op->peer);
     else if (op->kind == REC_COMM_SPLIT && op->peer == -1)
         snprintf(buffer, size, "no col");
@@ -93,6 +93,20 @@ static const char *argument_text(const struct rec_op *op, char *buffer, size_t s
     else
         return "-";
     return buffer;
+}
+
+static void put_signal(const struct rec_op *op)
+{
+    if (!(rec_kind_flags(op->kind) & REC_KF_RMA) || op->signal == 0)
+        return;
+    if (op->signal == REC_SIGNAL_SEVERAL)
+        out_text(" several signals");
+    else if (!rec_signal_known(op->signal))
+        out_text(" signal unknown");
+    else
+        out_format(" signal %u", rec_signal_index(op->signal));
+    if (rec_signal_known(op->signal) && rec_signal_context(op->signal))
+        out_format(" context %u", rec_signal_context(op->signal));
 }
 
 static const char *state_text(const struct rec_op *op)
@@ -122,13 +136,15 @@ static void text_op(const struct rec_process *process, const struct rec_op *op)
     bool counted = (flags & (REC_KF_SEQ | REC_KF_P2P | REC_KF_TEARDOWN)) || op->kind == REC_GRAPH_LAUNCH;
     if (counted && !(op->flags & REC_OF_NO_SEQ))
         snprintf(seq, sizeof(seq), "%llu", (unsigned long long)op->seq);
-    if ((flags & REC_KF_DATA) || op->kind == REC_GROUP_END || op->kind == REC_GRAPH_LAUNCH)
+    if ((flags & REC_KF_DATA) || op->kind == REC_GROUP_END || op->kind == REC_GRAPH_LAUNCH ||
+        op->kind == REC_WAIT_SIGNAL)
         snprintf(count, sizeof(count), "%llu", (unsigned long long)op->count);
     const char *dtype = flags & REC_KF_DATA ? rec_dtype_name(op->dtype) : NULL;
     out_format("%-15s %-13s %-8s %5s %8s %-4s %-5s %6s %s", clock_text(op->enter_ns),
                row_op_name(op->kind, name, sizeof(name)), comm_text(process, op->comm, comm, sizeof(comm)),
                seq, count, dtype ? dtype : "-", argument_text(op, argument, sizeof(argument)),
                took_text(op, took, sizeof(took)), state_text(op));
+    put_signal(op);
     if (op->group)
         out_format(" g%u", op->group);
     const struct rec_thread_def *thread = rec_process_thread(process, op->thread);

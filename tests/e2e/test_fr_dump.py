@@ -28,8 +28,8 @@ destroy world
 
 FIELDS = {
     "op": str, "rank": int, "pid": int, "host": str, "comm": str, "comm_name": str, "comm_rank": int, "nranks": int,
-    "seq": int, "count": int, "bytes": int, "datatype": str, "redop": str, "root": int, "peer": int, "color": int,
-    "key": int, "group": int, "stream": str, "thread": int, "enter_ns": int, "exit_ns": int, "gpu_start_ns": int,
+    "seq": int, "count": int, "bytes": int, "datatype": str, "redop": str, "root": int, "peer": int, "signal": int,
+    "context": int, "color": int, "key": int, "group": int, "stream": str, "thread": int, "enter_ns": int, "exit_ns": int, "gpu_start_ns": int,
     "gpu_end_ns": int, "result": str, "async_error": str, "state": str, "captured": bool, "graph": int,
     "replay": int, "site": str,
 }

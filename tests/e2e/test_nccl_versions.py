@@ -42,6 +42,12 @@ def test_newer_functions():
             assert ops[op], f"{op} in {ops}"
         # 100 000 words around rings of 1 and 4, 20 rounds of both.
         assert Counter(call["count"] for call in calls if call["op"] == "PutSignal")[100000] == 5 * 20
+        # The signals of these rounds took turns.
+        signals = {op: Counter((call["signal"], call["context"]) for call in calls
+                               if call["op"] == op and "signal" in call) for op in ("PutSignal", "WaitSignal")}
+        turns = {(i % 3, i % 2) for i in range(20)}
+        assert turns <= set(signals["PutSignal"]) and turns <= set(signals["WaitSignal"])
+        assert signals["PutSignal"][2, 1] == signals["WaitSignal"][2, 1] > 0
         # The five ranks of a grown communicator know it by one name, old and new ones alike.
         members = defaultdict(set)
         for call in calls:

@@ -547,6 +547,7 @@ static const struct script_command commands[] = {
     {"put", 5, 5, false, script_put},
     {"signal", 2, 2, false, script_signal},
     {"waitsignal", 2, 3, false, script_wait_signal},
+    {"waitsignals", 4, 10, false, script_wait_signals},
     {"group", 0, 0, true, run_group},
     {"groupstart", 0, 0, false, run_groupstart},
     {"groupend", 0, 0, false, run_groupend},

@@ -61,6 +61,16 @@ void script_window(struct script_context *context, const struct script_node *nod
     script_check(node, ncclCommWindowRegister(comm->comm, comm->memory, bytes, &comm->window, 0));
 }
 
+static int index_of(const struct script_context *context, const struct script_node *node)
+{
+    return (int)script_option_value(context, node, "index", 0);
+}
+
+static int context_of(const struct script_context *context, const struct script_node *node)
+{
+    return (int)script_option_value(context, node, "context", 0);
+}
+
 void script_put(struct script_context *context, const struct script_node *node)
 {
     struct script_comm *comm = script_find_comm(node, 0);
@@ -70,7 +80,8 @@ void script_put(struct script_context *context, const struct script_node *node)
     put_function *put;
     find(node, "ncclPutSignal", &put);
     script_check(node, put(s->send, count, dtype, (int)script_argument(context, node, 1), comm->window,
-                           (size_t)script_argument(context, node, 4), 0, 0, 0, comm->comm, s->stream));
+                           (size_t)script_argument(context, node, 4), index_of(context, node),
+                           context_of(context, node), 0, comm->comm, s->stream));
 }
 
 void script_signal(struct script_context *context, const struct script_node *node)
@@ -78,7 +89,8 @@ void script_signal(struct script_context *context, const struct script_node *nod
     struct script_comm *comm = script_find_comm(node, 0);
     signal_function *send_signal;
     find(node, "ncclSignal", &send_signal);
-    script_check(node, send_signal((int)script_argument(context, node, 1), 0, 0, 0, comm->comm,
+    script_check(node, send_signal((int)script_argument(context, node, 1), index_of(context, node),
+                                   context_of(context, node), 0, comm->comm,
                                    script_stream_of(context, node)->stream));
 }
 
@@ -86,9 +98,27 @@ void script_wait_signal(struct script_context *context, const struct script_node
 {
     struct script_comm *comm = script_find_comm(node, 0);
     struct wait_description what = {.count = 1, .peer = (int)script_argument(context, node, 1)};
+    what.index = index_of(context, node);
+    what.context = context_of(context, node);
     if (node->nargs > 2)
         what.count = (int)script_argument(context, node, 2);
     wait_function *wait_signal;
     find(node, "ncclWaitSignal", &wait_signal);
     script_check(node, wait_signal(1, &what, comm->comm, script_stream_of(context, node)->stream));
+}
+
+/* COMM, then PEER COUNT INDEX of each description. */
+void script_wait_signals(struct script_context *context, const struct script_node *node)
+{
+    struct script_comm *comm = script_find_comm(node, 0);
+    struct wait_description what[SCRIPT_ARGS / 3];
+    int n = (node->nargs - 1) / 3;
+    for (int i = 0; i < n; i++)
+        what[i] = (struct wait_description){.peer = (int)script_argument(context, node, 3 * i + 1),
+                                            .count = (int)script_argument(context, node, 3 * i + 2),
+                                            .index = (int)script_argument(context, node, 3 * i + 3),
+                                            .context = context_of(context, node)};
+    wait_function *wait_signal;
+    find(node, "ncclWaitSignal", &wait_signal);
+    script_check(node, wait_signal(n, what, comm->comm, script_stream_of(context, node)->stream));
 }

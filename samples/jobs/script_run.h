@@ -59,5 +59,6 @@ void script_window(struct script_context *context, const struct script_node *nod
 void script_put(struct script_context *context, const struct script_node *node);
 void script_signal(struct script_context *context, const struct script_node *node);
 void script_wait_signal(struct script_context *context, const struct script_node *node);
+void script_wait_signals(struct script_context *context, const struct script_node *node);
 
 #endif

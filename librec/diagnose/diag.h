@@ -117,7 +117,8 @@ struct diag_match {
     struct rec_communicator *comm;
     uint64_t seq;
     int32_t src, dst; /* comm ranks of a message or signal; -1 for collectives */
-    bool onesided;    /* signal number seq of this pair, and the wait that it ends */
+    bool onesided;    /* the pair's signal number seq of its kind, and the wait that it ends */
+    uint64_t signal;  /* which, then */
     uint32_t first_op, last_op;
     uint32_t failed_op; /* a call that NCCL refused; DIAG_NONE */
     uint32_t posted, active;

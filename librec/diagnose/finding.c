@@ -303,6 +303,16 @@ void diag_say_number(struct diag_text *t, const struct rec_op *op, uint64_t seq)
                 seq);
 }
 
+static void say_signal(struct diag_text *t, uint64_t signal)
+{
+    if (!rec_signal_known(signal) || signal == 0)
+        return;
+    diag_printf(t, " (index %u", rec_signal_index(signal));
+    if (rec_signal_context(signal))
+        diag_printf(t, ", context %u", rec_signal_context(signal));
+    diag_printf(t, ")");
+}
+
 void diag_say_op(struct diag_text *t, const struct rec_op *op)
 {
     const char *name = rec_kind_name(op->kind);
@@ -320,6 +330,8 @@ void diag_say_op(struct diag_text *t, const struct rec_op *op)
                     op->count == 1 ? "" : "s");
     if (diag_pairs(op) && op->peer >= 0)
         diag_printf(t, diag_sends(op) ? " to comm rank %d" : " from comm rank %d", (int)op->peer);
+    if (flags & REC_KF_RMA)
+        say_signal(t, op->signal);
     if (!(flags & REC_KF_DATA))
         return;
     diag_printf(t, " (");

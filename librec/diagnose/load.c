@@ -165,7 +165,7 @@ static void place_refused(const struct diag_proc *proc, struct diag_op *ops)
             continue;
         op->op.seq = flags & REC_KF_SEQ
                          ? op->member->next_seq
-                         : job_pair_next(proc->p, op->op.comm, op->op.peer, op->op.kind == REC_SEND, false);
+                         : job_messages(proc->p, op->op.comm, op->op.peer, op->op.kind == REC_SEND);
         op->op.flags &= (uint16_t)~REC_OF_NO_SEQ;
     }
 }

@@ -38,6 +38,10 @@ static json_t *op_json(const struct rec_op *op, bool *ok)
         report_put(object, "root", json_integer(op->peer), ok);
     if ((flags & (REC_KF_P2P | REC_KF_RMA)) && op->peer >= 0)
         report_put(object, "peer", json_integer(op->peer), ok);
+    if ((flags & REC_KF_RMA) && rec_signal_known(op->signal)) {
+        report_put(object, "signal", json_integer(rec_signal_index(op->signal)), ok);
+        report_put(object, "context", json_integer(rec_signal_context(op->signal)), ok);
+    }
     return object;
 }
 

@@ -9,8 +9,6 @@
 
 #include "job/recall.h"
 
-/* Added to the source of signals in keys: a pair numbers its messages and its signals separately. */
-#define ONESIDED (1 << 30)
 /* So many seqs an op: too few ops for so long a span. */
 #define SPARSE 4
 
@@ -115,9 +113,8 @@ static uint32_t *match_place(struct diag *d, const struct diag_op *op, int32_t s
     uint32_t *place = src < 0 && !onesided ? span_place(d, comm, op->op.seq) : NULL;
     if (place)
         return place;
-    place = diag_map_put(&d->match_ids, match_key(comm, op->op.seq, onesided ? src + ONESIDED : src, dst),
-                         &fresh);
-    return place;
+    uint64_t key = match_key(comm, op->op.seq, src, dst);
+    return diag_map_put(&d->match_ids, onesided ? diag_key(key, op->op.signal, 0) : key, &fresh);
 }
 
 static void join_match(struct diag *d, uint32_t index)
@@ -144,6 +141,7 @@ static void join_match(struct diag *d, uint32_t index)
                                 .src = src,
                                 .dst = dst,
                                 .onesided = (rec_kind_flags(op->op.kind) & REC_KF_RMA) != 0,
+                                .signal = op->op.signal,
                                 .first_op = DIAG_NONE,
                                 .failed_op = DIAG_NONE,
                                 .compatible = true};
@@ -188,6 +186,13 @@ static bool capture_differs(const struct diag *d, const struct diag_match *m)
     return waiting && running;
 }
 
+static uint32_t entered_half(const struct diag_match *m, const struct rec_member *member, int32_t peer,
+                             bool send)
+{
+    return m->onesided ? job_signals(member->process, member->comm_id, peer, send, m->signal)
+                       : job_messages(member->process, member->comm_id, peer, send);
+}
+
 /* Whom the matching point lacks. */
 static void count_partners(struct diag *d, struct diag_match *m)
 {
@@ -199,9 +204,7 @@ static void count_partners(struct diag *d, struct diag_match *m)
         if (send && m->onesided)
             return; /* nobody need ever wait for it */
         struct rec_member *peer = diag_member_at(m->comm, send ? m->dst : m->src);
-        bool posted = peer && job_pair_next(peer->process, peer->comm_id, send ? m->src : m->dst, !send,
-                                            m->onesided) > m->seq;
-        posted = posted && !m->too_late;
+        bool posted = peer && !m->too_late && entered_half(m, peer, send ? m->src : m->dst, !send) > m->seq;
         if (!peer)
             m->unseen = 1;
         else if (!posted && d->procs[diag_index(d, peer->process)].cut)

@@ -216,7 +216,8 @@ struct job_pairs {
     size_t count, room;
     uint64_t last_key; /* the pair met last is likely to be met next */
     uint32_t last;
-    bool overflow; /* some pairs are not in here */
+    bool overflow;     /* some pairs are not in here */
+    bool told, untold; /* signals were recorded with what they are, or without */
 };
 
 /* graphs.c's own. */

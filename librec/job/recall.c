@@ -25,10 +25,17 @@ static bool wanted(const struct rec_op *op)
 
 /* ---- messages, signals and calls on the host ---- */
 
-static uint64_t pair_key(uint32_t comm_id, int32_t peer, bool send, bool onesided)
+/* A pair numbers its messages, and each of its signals. */
+#define MESSAGES 0
+static uint64_t numbered_by(uint64_t signal)
 {
-    return rec_mix64(((uint64_t)comm_id << 32 | (uint32_t)peer) + 0x51) ^ (send ? 0x100u : 0x200u) ^
-           (onesided ? 0x10000u : 0);
+    return signal + 3; /* no signal gives 0 */
+}
+
+static uint64_t pair_key(uint32_t comm_id, int32_t peer, bool send, uint64_t what)
+{
+    uint64_t key = rec_mix64(((uint64_t)comm_id << 32 | (uint32_t)peer) + 0x51) ^ (send ? 0x100u : 0x200u);
+    return what == MESSAGES ? key : rec_mix64(key + what);
 }
 
 static uint64_t host_key(uint32_t comm_id, unsigned kind)
@@ -63,39 +70,46 @@ static void pairs_free(struct job_pairs *pairs)
     *pairs = (struct job_pairs){0};
 }
 
-static uint32_t next_of(const struct rec_process *process, uint64_t key)
+static uint32_t next_of(const struct job_pairs *pairs, uint64_t key)
 {
-    const struct job_pairs *pairs = &job_process_of(process)->recall.pairs;
     uint32_t at = job_map_get(&pairs->ids, key);
     if (at == JOB_MAP_NONE)
         return pairs->overflow ? UINT32_MAX : 0;
     return pairs->next[at];
 }
 
-uint32_t job_pair_next(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send,
-                       bool onesided)
+uint32_t job_messages(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send)
 {
-    return next_of(process, pair_key(comm_id, peer, send, onesided));
+    return next_of(&job_process_of(process)->recall.pairs, pair_key(comm_id, peer, send, MESSAGES));
+}
+
+uint32_t job_signals(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send,
+                     uint64_t signal)
+{
+    const struct job_pairs *pairs = &job_process_of(process)->recall.pairs;
+    if (rec_signal_known(signal) ? pairs->untold : pairs->told)
+        return UINT32_MAX;
+    return next_of(pairs, pair_key(comm_id, peer, send, numbered_by(signal)));
 }
 
 uint32_t job_host_calls(const struct rec_process *process, uint32_t comm_id, unsigned kind)
 {
-    return next_of(process, host_key(comm_id, kind));
+    return next_of(&job_process_of(process)->recall.pairs, host_key(comm_id, kind));
 }
 
 static bool count_message(struct job_pairs *pairs, const struct rec_op *op)
 {
     if ((op->flags & REC_OF_NO_SEQ) || op->seq >= UINT32_MAX - 1)
         return true;
-    uint32_t *next = pair_of(pairs, pair_key(op->comm, op->peer, op->kind == REC_SEND, false));
+    uint32_t *next = pair_of(pairs, pair_key(op->comm, op->peer, op->kind == REC_SEND, MESSAGES));
     if (next && *next <= op->seq)
         *next = (uint32_t)op->seq + 1;
     return next || pairs->overflow;
 }
 
 /*
- * NCCL gives signals no number: they are counted one by one, waits by how many they ask for. A
- * wait for several peers is none of a pair.
+ * NCCL gives signals no number: each index in each context is counted by itself, one by one, waits by how
+ * many they ask for. A wait for several signals or peers has no place among them.
  */
 static bool number_signal(struct job_pairs *pairs, struct rec_op *op)
 {
@@ -104,9 +118,11 @@ static bool number_signal(struct job_pairs *pairs, struct rec_op *op)
     op->flags |= REC_OF_NO_SEQ;
     bool sends = op->kind == REC_PUT_SIGNAL || op->kind == REC_SIGNAL;
     uint64_t count = sends ? 1 : op->count;
-    if (op->peer < 0 || !count || count >= UINT32_MAX)
+    if (op->signal == REC_SIGNAL_SEVERAL || op->peer < 0 || !count || count >= UINT32_MAX)
         return true;
-    uint32_t *next = pair_of(pairs, pair_key(op->comm, op->peer, sends, true));
+    pairs->told = pairs->told || rec_signal_known(op->signal);
+    pairs->untold = pairs->untold || !rec_signal_known(op->signal);
+    uint32_t *next = pair_of(pairs, pair_key(op->comm, op->peer, sends, numbered_by(op->signal)));
     if (!next)
         return pairs->overflow;
     if (*next >= UINT32_MAX - count)

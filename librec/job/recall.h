@@ -65,11 +65,16 @@ struct job_facts {
 void job_facts(const struct rec_process *process, struct job_facts *facts);
 
 /*
- * How many messages (signals) this comm rank entered towards (send) or from peer: the highest seq
- * + 1, or the number of signals. UINT32_MAX: too many pairs to know.
+ * How many messages this comm rank entered towards (send) or from peer: the highest seq + 1.
+ * UINT32_MAX: too many pairs to know.
  */
-uint32_t job_pair_next(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send,
-                       bool onesided);
+uint32_t job_messages(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send);
+/*
+ * Likewise how many of this signal. UINT32_MAX also where signals are not recorded in the same way: some are
+ * told and others not, as by a recorder before trace format 1.4.
+ */
+uint32_t job_signals(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send,
+                     uint64_t signal);
 
 /*
  * How many calls of a kind in which the members meet on the host (REC_KF_HOST) this comm rank made.

@@ -107,6 +107,8 @@ static uint64_t take_seq(struct teller *t, const struct rec_op *op)
         return t->seq[op->comm]++;
     if (op->kind == REC_GRAPH_LAUNCH)
         return t->replays[op->peer]++;
+    if (flags & REC_KF_RMA)
+        return 0;
     if (!(flags & REC_KF_P2P))
         return op->comm == REC_ID_NONE ? 0 : t->seq[op->comm];
     t->p2p[op->comm]++;

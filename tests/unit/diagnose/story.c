@@ -160,9 +160,10 @@ static uint8_t result_of(const struct line *line)
 static const struct {
     const char *verb;
     unsigned kind;
-} data_verbs[] = {{"ar", REC_ALL_REDUCE}, {"ag", REC_ALL_GATHER},  {"rs", REC_REDUCE_SCATTER},
-                  {"bc", REC_BROADCAST},  {"a2a", REC_ALL_TO_ALL}, {"ga", REC_GATHER},
-                  {"send", REC_SEND},     {"recv", REC_RECV}};
+} data_verbs[] = {{"ar", REC_ALL_REDUCE},    {"ag", REC_ALL_GATHER},  {"rs", REC_REDUCE_SCATTER},
+                  {"bc", REC_BROADCAST},     {"a2a", REC_ALL_TO_ALL}, {"ga", REC_GATHER},
+                  {"send", REC_SEND},        {"recv", REC_RECV},      {"signal", REC_SIGNAL},
+                  {"await", REC_WAIT_SIGNAL}};
 
 static bool do_data(const struct line *line)
 {
@@ -173,9 +174,13 @@ static bool do_data(const struct line *line)
     if (!kind)
         return false;
     unsigned flags = rec_kind_flags(kind);
-    bool p2p = (flags & REC_KF_P2P) != 0;
+    bool p2p = (flags & (REC_KF_P2P | REC_KF_RMA)) != 0;
     struct call call = stage_new_call(find_comm(line->stage, line->words[2], false), kind);
-    call.op.count = strtoull(line->words[p2p ? 4 : 3], NULL, 10);
+    call.op.count = kind == REC_SIGNAL ? 0 : strtoull(line->words[p2p ? 4 : 3], NULL, 10);
+    if (flags & REC_KF_RMA)
+        call.op.signal = option(line, "untold")
+                             ? REC_SIGNAL_UNKNOWN
+                             : rec_signal_id(number(line, "index", 0), number(line, "context", 0));
     call.op.peer = p2p ? atoi(line->words[3]) : flags & REC_KF_ROOT ? number(line, "root", 0) : -1;
     call.op.dtype = 7;
     call.op.redop = flags & REC_KF_REDOP ? 0 : REC_REDOP_NONE;

@@ -327,7 +327,7 @@ static void test_refused(void **state)
     const struct rec_member *member = rec_job_find_communicator(job, 0x100)->members[0];
     assert_int_equal(member->next_seq, 5);
     assert_int_equal(member->last_op.kind, REC_SIGNAL);
-    assert_int_equal(job_pair_next(member->process, 0, 1, true, true), 0);
+    assert_int_equal(job_signals(member->process, 0, 1, true, 0), 0);
     rec_job_close(job);
 }
 

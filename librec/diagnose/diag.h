@@ -305,6 +305,12 @@ static inline bool diag_stood_still(const struct diag_proc *proc)
     return proc->last_call_ns && proc->dead_ns > proc->last_call_ns + proc->patience_ns;
 }
 
+/* An error of which the cause may be another process. */
+static inline bool diag_tells_of_others(unsigned result)
+{
+    return result == REC_RESULT_REMOTE_ERROR || result == REC_RESULT_SYSTEM_ERROR;
+}
+
 /* Was the communicator given up with this teardown? */
 static inline bool diag_aborts(const struct rec_op *teardown)
 {

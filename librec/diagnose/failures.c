@@ -126,8 +126,7 @@ static unsigned result_of(const struct diag *d, const struct diag_op *op)
 /* A connection to another process broke: who is told so has met the fault, and need not have it. */
 static bool from_others(const struct diag *d, const struct diag_op *op)
 {
-    unsigned result = result_of(d, op);
-    return op->member && (result == REC_RESULT_REMOTE_ERROR || result == REC_RESULT_SYSTEM_ERROR);
+    return op->member && diag_tells_of_others(result_of(d, op));
 }
 
 /* May it have gone away before the failure? It ended, or its records do, and none is later. */

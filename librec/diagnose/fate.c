@@ -16,6 +16,7 @@
 #define MARGIN_END  (NS_PER_S / 2)     /* an end record has the exact time */
 #define SILENT_NS   (NS_PER_S * 9 / 2) /* two heartbeats missed */
 #define TIMEOUT_NS  NS_PER_S           /* no timeout is shorter */
+#define BREAK_NS    (5 * NS_PER_S)     /* a connection breaks that long after its other end at most */
 
 static bool own_fault(int signal)
 {
@@ -191,6 +192,55 @@ static void note_timeouts(struct diag *d)
     free(ends);
 }
 
+/* ---- who was missed by others ---- */
+
+/* By communicator the op that first told of a broken connection; DIAG_NONE. */
+static uint32_t *find_broken(const struct diag *d)
+{
+    uint32_t *broken = malloc((d->ncomms + 1) * sizeof *broken);
+    for (size_t c = 0; broken && c < d->ncomms; c++)
+        broken[c] = DIAG_NONE;
+    for (uint32_t i = 0; broken && i < d->nops; i++) {
+        const struct diag_op *op = &d->ops[i];
+        bool polled = op->op.kind == REC_COMM_GET_ASYNC_ERROR;
+        if (!op->member || !diag_tells_of_others(polled ? (unsigned)op->op.count : op->op.result))
+            continue;
+        uint32_t *first = &broken[op->member->comm->index];
+        if (*first == DIAG_NONE || op->op.exit_ns < d->ops[*first].op.exit_ns)
+            *first = i;
+    }
+    return broken;
+}
+
+static bool broke_with(const struct diag *d, const struct diag_op *told, const struct diag_proc *proc)
+{
+    uint64_t when = told->op.exit_ns;
+    if (d->procs[told->proc].clock != proc->clock || when < proc->dead_ns || when > proc->dead_ns + BREAK_NS)
+        return false;
+    const struct rec_communicator *comm = told->member->comm;
+    for (uint32_t i = 0; i < comm->nmembers; i++)
+        if (comm->members[i]->process == proc->p)
+            return true;
+    return false;
+}
+
+/* Few that are gone without a word, and whose connections broke just then, were what broke them. */
+static void note_missed(struct diag *d)
+{
+    size_t vanished = 0;
+    for (size_t i = 0; i < d->nprocs; i++)
+        vanished += d->procs[i].p->fate == REC_FATE_VANISHED;
+    uint32_t *broken = vanished && vanished * 2 < d->nprocs ? find_broken(d) : NULL;
+    for (size_t i = 0; broken && i < d->nprocs; i++) {
+        struct diag_proc *proc = &d->procs[i];
+        if (proc->p->fate != REC_FATE_VANISHED || !proc->p->saw_live || unreliable_end(proc->p))
+            continue;
+        for (size_t c = 0; c < d->ncomms && !proc->early_dead; c++)
+            proc->early_dead = broken[c] != DIAG_NONE && broke_with(d, &d->ops[broken[c]], proc);
+    }
+    free(broken);
+}
+
 /* Judges the processes that follow one clock, among themselves and roughly among all. */
 static void judge_clock(struct diag *d, struct crowd *crowd, struct crowd *all, uint32_t clock)
 {
@@ -245,6 +295,7 @@ void diag_fates(struct diag *d)
             clocks = d->procs[i].clock >= clocks ? d->procs[i].clock + 1 : clocks;
         for (uint32_t clock = 0; clock < clocks; clock++)
             judge_clock(d, &crowd, &all, clock);
+        note_missed(d);
         diag_mark_late(d);
     }
     crowd_fini(&crowd);

@@ -87,6 +87,7 @@ struct diag_op {
     bool done;                 /* completed, as far as logic tells */
     bool failed;               /* NCCL refused it */
     bool doubted;              /* not completed if nothing doubtful is */
+    bool tail;                 /* nothing but what is among silent processes follows on its stream */
     bool late;     /* entered after the communicator was aborted elsewhere, or its members had given up */
     bool replayed; /* captured into a graph whose launches are ops of their own */
 };

@@ -2,9 +2,9 @@
  * What missing records leave open. An execution that takes for granted what it cannot see may let
  * a process appear idle that in truth is blocked: behind an op whose record was lost, in a
  * collective with a rank that left no trace, or with one that died before it had come together, or
- * where the GPUs tell nothing and nobody called anything any more after a collective: it may not end.
- * So everything is executed once without such ops, and who would be blocked then is not blamed for
- * its silence.
+ * where the GPUs tell nothing and all that had a part in an op fell silent, or the host of one is
+ * still in the call: it may not end. So everything is executed once without such ops, and who would
+ * be blocked then is not blamed for its silence.
  */
 #include "diag.h"
 
@@ -42,50 +42,117 @@ static bool lost_a_member(const struct diag *d, const struct diag_match *m)
     return false;
 }
 
-/* Launched, and neither the GPU nor a later call of its process says that it ended. */
-static bool may_run_on(const struct diag *d, const struct diag_op *op)
+/* Does nothing but a later call of its process, if there is one, say that it ended? */
+static bool end_unseen(const struct diag_op *op)
 {
-    const struct diag_proc *proc = &d->procs[op->proc];
-    const struct diag_op *end = &d->ops[proc->first + proc->count];
-    if (op->op.launch || diag_captured(op) || op->op.state != REC_STATE_ENQUEUED ||
-        op->member->teardown.kind != REC_NONE || proc->p->fate == REC_FATE_EXITED)
-        return false;
-    for (const struct diag_op *later = op + 1; later < end; later++)
-        if (later->op.kind != REC_GROUP_END && later->unit != op->unit)
-            return false;
-    return true;
+    bool launched = op->op.state == REC_STATE_ENQUEUED || op->op.state == REC_STATE_IN_CALL;
+    return (rec_kind_flags(op->op.kind) & REC_KF_STREAM) && !op->op.launch && !diag_captured(op) &&
+           launched && op->member->teardown.kind == REC_NONE;
 }
 
-/* Has a process called something, on another stream or thread, that others did not come to? */
-static bool is_ahead(const struct diag *d, const struct diag_proc *proc)
+/* Silent, without having called anything that others did not come to. */
+static bool is_quiet(const struct diag *d, const struct diag_proc *proc)
 {
+    if (proc->p->fate == REC_FATE_EXITED)
+        return false;
     for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
         if (d->ops[i].match != DIAG_NONE && d->matches[d->ops[i].match].absent)
-            return true;
-    return false;
-}
-
-/* A collective after which all its members fell silent together, and that is all that is known of them. */
-static bool silent_behind(const struct diag *d, const struct diag_match *m)
-{
-    if (m->posted < 2 || m->posted != m->comm->nmembers || m->src >= 0 || m->onesided)
-        return false;
-    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
-        if (!(rec_kind_flags(d->ops[i].op.kind) & REC_KF_STREAM) || !may_run_on(d, &d->ops[i]))
-            return false;
-    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
-        if (is_ahead(d, &d->procs[d->ops[i].proc]))
             return false;
     return true;
+}
+
+/* Did all that have a part in it come, and fell silent since? */
+static bool among_quiet(const struct diag *d, const struct diag_match *m, const bool *quiet)
+{
+    uint32_t all = m->src < 0 ? m->comm->nmembers : 2;
+    if (all < 2 || m->posted != all || m->onesided)
+        return false;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
+        if (!quiet[d->ops[i].proc] || !end_unseen(&d->ops[i]))
+            return false;
+    return true;
+}
+
+/* The last ops of a process on its streams, as far back as they are among the silent. */
+static void mark_tails_of(struct diag *d, const struct diag_proc *proc, const bool *among,
+                          struct diag_map *passed)
+{
+    for (uint32_t i = proc->first + proc->count; i-- > proc->first;) {
+        struct diag_op *op = &d->ops[i];
+        if (op->op.enter_ns + LAST_WORK_NS < proc->last_work_ns)
+            return;
+        if (op->match == DIAG_NONE || !(rec_kind_flags(op->op.kind) & REC_KF_STREAM))
+            continue;
+        bool fresh;
+        uint32_t *at = diag_map_put(passed, stream_key(op), &fresh);
+        if (!at) {
+            d->oom = true;
+            return;
+        }
+        if (!among[op->match])
+            *at = i;
+        op->tail = *at == DIAG_NONE;
+    }
+}
+
+/*
+ * An op after which no process called anything on the same stream but what is among the silent may
+ * have stopped all of them: their hosts wait for it outside NCCL, where no record shows it.
+ */
+static void mark_tails(struct diag *d)
+{
+    bool *quiet = calloc(d->nprocs + 1, sizeof *quiet), *among = calloc(d->nmatches + 1, sizeof *among);
+    struct diag_map passed = {0};
+    d->oom = d->oom || !quiet || !among;
+    for (size_t p = 0; p < d->nprocs && !d->oom; p++)
+        quiet[p] = is_quiet(d, &d->procs[p]);
+    for (size_t i = 0; i < d->nmatches && !d->oom; i++)
+        among[i] = among_quiet(d, &d->matches[i], quiet);
+    for (size_t p = 0; p < d->nprocs && !d->oom; p++)
+        if (quiet[p])
+            mark_tails_of(d, &d->procs[p], among, &passed);
+    diag_map_free(&passed);
+    free(quiet);
+    free(among);
+}
+
+/* Something after which all that have a part in it fell silent together, and that is all that is known. */
+static bool silent_behind(const struct diag *d, const struct diag_match *m)
+{
+    if (m->first_op == DIAG_NONE)
+        return false;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
+        if (!d->ops[i].tail)
+            return false;
+    return true;
+}
+
+/* Has the host not come out of the call that launches it? */
+static bool is_inside(const struct diag *d, const struct diag_op *op)
+{
+    uint32_t end = d->units[op->unit].end;
+    return (rec_kind_flags(op->op.kind) & REC_KF_STREAM) && !op->op.launch &&
+           ((op->op.flags & REC_OF_OPEN) || (end != DIAG_NONE && (d->ops[end].op.flags & REC_OF_OPEN)));
+}
+
+/* Complete only if the host that is in the call has launched it. */
+static bool held_inside(const struct diag *d, const struct diag_match *m)
+{
+    for (uint32_t i = m->posted > 1 ? m->first_op : DIAG_NONE; i != DIAG_NONE; i = d->ops[i].match_next)
+        if (is_inside(d, &d->ops[i]))
+            return true;
+    return false;
 }
 
 /* Marks all matching points that are uncertain; false when none is. */
 static bool find_uncertain(struct diag *d)
 {
     bool any = false;
+    mark_tails(d);
     for (size_t i = 0; i < d->nmatches; i++) {
         struct diag_match *m = &d->matches[i];
-        m->doubtful = m->unseen || m->unknown || lost_a_member(d, m) || silent_behind(d, m);
+        m->doubtful =
+            m->unseen || m->unknown || lost_a_member(d, m) || silent_behind(d, m) || held_inside(d, m);
         any = any || m->doubtful;
     }
     for (size_t p = 0; p < d->nprocs; p++) {
@@ -127,6 +194,16 @@ void diag_mark_doubts(struct diag *d)
     diag_map_free(&last);
 }
 
+/* Has the communicator of the one work on the stream of the other? Its work in a group is one launch. */
+static bool shares_stream(const struct diag *d, const struct diag_unit *unit, const struct diag_op *open,
+                          const struct diag_op *other)
+{
+    for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next)
+        if (d->ops[i].member == open->member && d->ops[i].op.stream == other->op.stream)
+            return true;
+    return false;
+}
+
 /*
  * A group's work on one stream is launched communicator by communicator, in an order that no record
  * tells: as long as one of them is not done the others may stand behind it.
@@ -143,7 +220,7 @@ bool diag_more_doubts(struct diag *d)
             for (uint32_t j = unit->first_op; j != DIAG_NONE && !open->done; j = d->ops[j].unit_next) {
                 const struct diag_op *other = &d->ops[j];
                 if (!other->done || other->member == open->member || other->match == DIAG_NONE ||
-                    other->op.stream != open->op.stream || d->matches[other->match].doubtful)
+                    d->matches[other->match].doubtful || !shares_stream(d, unit, open, other))
                     continue;
                 d->matches[other->match].doubtful = any = true;
             }
@@ -170,13 +247,22 @@ bool diag_doubts(const struct diag *d)
     return false;
 }
 
+/* Nothing but its own call, as far as is known, keeps the process in it. */
+static bool held_by_itself(const struct diag *d, const struct diag_op *op)
+{
+    const struct diag_match *m = &d->matches[op->match];
+    return op->active && is_inside(d, op) && m->active == m->posted && !m->unseen && !m->unknown &&
+           !silent_behind(d, m);
+}
+
 void diag_note_doubts(struct diag *d)
 {
     for (size_t i = 0; i < d->nops; i++) {
         struct diag_op *op = &d->ops[i];
         op->doubted =
             op->match != DIAG_NONE && !op->done && d->units[op->unit].launched && !diag_got_over(d, op);
-        if (op->match != DIAG_NONE && (in_graph(&d->procs[op->proc], op) || op->doubted))
+        if (op->match != DIAG_NONE &&
+            (in_graph(&d->procs[op->proc], op) || (op->doubted && !held_by_itself(d, op))))
             d->procs[op->proc].doubtful = true;
     }
     for (size_t i = 0; i < d->nprocs; i++)

@@ -263,6 +263,35 @@ static void silence_behind_a_collective(void **state)
                        "likely", "", "2");
     static const char one[] = PAST "2-3 ar b 5\n 3 ar b 5\n 1 recv p 1 7\n" HANG;
     story_expect(4, one, "stuck_outside_nccl", "2", "0-1,3");
+    /* Nor may a message, and what they called on other streams since does not tell. */
+    static const char message[] = "0-1 init a\n 1-2 init b\n repeat 3 0-1 ar a 5\n repeat 3 1-2 ar b 5\n"
+                                  "2 send b 0 9\n 1 recv b 1 9\n 0 ar a 5\n" HANG;
+    story_expect_doubt(3, message, "unknown", "", "1");
+    static const char streams[] =
+        "* init w\n 1-2 init b\n repeat 3 * ar w 9\n 1-2 ar b 5 stream 2\n * ar w 9\n"
+        "0 ar w 9\n" HANG;
+    story_expect_doubt(3, streams, "unknown", "", "1-2");
+}
+
+/* Whoever is in a call that launches an op keeps the others in it, until the host comes out. */
+static void silence_behind_a_host(void **state)
+{
+    (void)state;
+    static const char inside[] = "* init w\n 1,3 init b\n *-2 init c\n repeat 3 * ar w 9\n 0-1 bc c 9\n"
+                                 "3 bc c 9 open\n 1 ar b 5 stream 1\n 2 ar w 7\n" HANG;
+    story_expect(4, inside, "stuck_in_call", "3", "0-2");
+    static const char group[] = "* init w\n 1,3 init b\n *-2 init c\n repeat 3 * ar w 9\n 0-1 bc c 9\n"
+                                "3 {\n 3 bc c 9\n 3 }open\n 1 ar b 5 stream 1\n 2 ar w 7\n" HANG;
+    story_expect(4, group, "stuck_in_call", "3", "0-2");
+}
+
+/* In a group what one communicator does on several streams is launched at once. */
+static void silence_behind_a_group(void **state)
+{
+    (void)state;
+    static const char more[] = "* init a\n * init b\n repeat 3 * ar a 5\n * {\n * ga b 64 stream 1\n"
+                               "* ar a 15 stream 1\n 1 ar a 64\n * }\n" HANG;
+    story_expect_doubt(2, more, "unknown", "", "0");
 }
 
 /* A teardown is not counted where its record is lost. */
@@ -379,6 +408,8 @@ int main(void)
         cmocka_unit_test(empty),
         cmocka_unit_test(shrinks),
         cmocka_unit_test(silence_behind_a_collective),
+        cmocka_unit_test(silence_behind_a_host),
+        cmocka_unit_test(silence_behind_a_group),
         cmocka_unit_test(lost_teardown),
         cmocka_unit_test(refusals),
         cmocka_unit_test(broken_connections),

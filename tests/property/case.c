@@ -23,19 +23,33 @@ static enum fault_kind choose_fault(const struct case_options *options, struct r
     return rng_chance(rng, 20) ? FAULT_NONE : (enum fault_kind)rng_in(rng, 1, FAULT_KINDS - 1);
 }
 
+/* A job without a fault is cut off anywhere, one that is late while it is, or a little after. */
+static void choose_end(struct made *made, struct rng *rng)
+{
+    uint64_t until = SIMULATED_MAX, from = made->run.late_from, late = made->run.late_until - from;
+    if (made->fault.kind == FAULT_NONE && rng_chance(rng, 50))
+        until = rng_in(rng, made->run.last / 10, made->run.last);
+    else if (from != UINT64_MAX && rng_chance(rng, 70))
+        until = from + rng_in(rng, late / 4, late + 2 * SEC);
+    if (until >= made->run.last)
+        return;
+    made->until = until;
+    made->after = 0;
+    case_run(made);
+}
+
 static void choose_losses(struct made *made, struct rng *rng)
 {
     struct losses *l = &made->recording.losses;
     int n = made->plan.nranks;
-    for (int h = 0; h < made->plan.nhosts && rng_chance(rng, 50); h++)
-        l->skew_ns[h] = rng_in(rng, 0, 8 * SEC);
+    int gone = made->plan.nhosts > 1 && rng_chance(rng, 5) ? (int)rng_in(rng, 0, 2) % made->plan.nhosts : -1;
     for (int i = 0; i < n; i++) {
         unsigned kind = (unsigned)rng_in(rng, 0, 20);
         l->lost[i] = kind == 0;
-        l->rotated[i] = kind == 1;
-        l->no_trace[i] = kind == 2 && n > 2;
+        l->no_trace[i] = (kind == 2 && n > 2) || host_of(&made->plan, i) == gone;
+        l->rotated[i] = kind == 1 && !l->no_trace[i];
         l->keep_percent[i] = kind == 3 ? (unsigned)rng_in(rng, 30, 99) : 0;
-        made->any_loss = made->any_loss || kind < 4;
+        made->any_loss = made->any_loss || kind < 4 || gone >= 0;
     }
 }
 
@@ -52,20 +66,20 @@ void case_make(struct made *made, const struct case_options *options, uint64_t n
     *made = (struct made){.until = SIMULATED_MAX, .record_seed = options->seed + number};
     plan_make(&made->plan, &rng, options->ranks);
     enum fault_kind kind = choose_fault(options, &rng);
-    if (!fault_plant(&made->plan, &rng, kind, &made->fault))
-        fault_plant(&made->plan, &rng, FAULT_NONE, &made->fault);
+    fault_plant(&made->plan, &rng, kind, -1, &made->fault);
+    if (made->fault.kind && rng_chance(&rng, 10))
+        fault_plant(&made->plan, &rng, (enum fault_kind)rng_in(&rng, 1, FAULT_KINDS - 1), made->fault.rank,
+                    &made->second);
     made->run_seed = rng_next(&rng);
     case_run(made);
     made->recording.terminated = rng_chance(&rng, 50);
     made->after = SEC / 10;
     if (made->run.stuck)
         made->after += rng_chance(&rng, 15) ? rng_in(&rng, 0, 4000) * MS : rng_in(&rng, 8, 45) * SEC;
-    if (made->fault.kind == FAULT_NONE && rng_chance(&rng, 50)) {
-        made->until = rng_in(&rng, made->run.last / 10, made->run.last);
-        made->after = 0;
-        case_run(made);
-    }
+    choose_end(made, &rng);
     made->recording.end = made->run.was_stopped ? made->until : made->run.last + made->after;
+    for (int h = 0; h < made->plan.nhosts && rng_chance(&rng, 50); h++)
+        made->recording.losses.skew_ns[h] = rng_in(&rng, 0, 8 * SEC);
     bool lossy = rng_chance(&rng, 50);
     if (options->losses < 0 ? lossy : options->losses)
         choose_losses(made, &rng);
@@ -94,19 +108,46 @@ static bool is_fault(enum rec_verdict_type type)
     return faults[type];
 }
 
-static bool has(const int32_t *ranks, size_t count, int rank)
+static bool is_guilty(const struct made *made, int rank)
+{
+    return (made->fault.kind && made->fault.rank == rank) || (made->second.kind && made->second.rank == rank);
+}
+
+static bool any_guilty(const struct made *made, const int32_t *ranks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (ranks[i] == rank)
+        if (is_guilty(made, ranks[i]))
             return true;
     return false;
+}
+
+static bool all_guilty(const struct made *made, const int32_t *ranks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!is_guilty(made, ranks[i]))
+            return false;
+    return true;
+}
+
+/* Somebody is asked for what it never meant to do. */
+static bool asks_in_vain(enum fault_kind kind)
+{
+    return kind == FAULT_EXTRA || kind == FAULT_PEER;
 }
 
 /* A call too many that only one other rank could have shared, which is named; the guilty one is a suspect. */
 static bool is_peer(const struct made *made, const struct rec_finding *f)
 {
-    return made->fault.kind == FAULT_EXTRA && f->nculprits == 1 && f->confidence == REC_CONF_POSSIBLE &&
-           has(f->suspects, f->nsuspects, made->fault.rank);
+    bool one_too_many = asks_in_vain(made->fault.kind) || asks_in_vain(made->second.kind);
+    return one_too_many && f->nculprits == 1 && f->confidence == REC_CONF_POSSIBLE &&
+           any_guilty(made, f->suspects, f->nsuspects);
+}
+
+/* Was the only thing wrong that somebody was late, and is it seen that the job went on? */
+static bool was_resumed(const struct made *made)
+{
+    return made->fault.kind == FAULT_LATE && !made->second.kind && !made->any_loss &&
+           made->recording.end > made->run.late_until + SEC && !made->recording.watchdog_ns;
 }
 
 /* Where the records of one against one, or of a circle, cannot tell, both sides may be named. */
@@ -114,9 +155,11 @@ static enum outcome judge_finding(const struct made *made, const struct rec_find
 {
     if (!f->nculprits)
         return QUIET;
-    if (!made->fault.kind || !has(f->culprits, f->nculprits, made->fault.rank))
+    if (!any_guilty(made, f->culprits, f->nculprits))
         return is_peer(made, f) ? PEER : WRONG;
-    if (f->nculprits == 1)
+    if (was_resumed(made))
+        return WRONG;
+    if (all_guilty(made, f->culprits, f->nculprits))
         return RIGHT;
     if (f->type == REC_VERDICT_DEADLOCK_CYCLE || f->type == REC_VERDICT_ORDER_INVERSION)
         return CYCLE;
@@ -191,6 +234,8 @@ void case_tell(const struct made *made, const struct rec_verdict *verdict, enum 
     if (made->recording.watchdog_ns)
         printf("  watchdogs after %.3f s\n", (double)made->recording.watchdog_ns / 1e9);
     printf("  fault: %s\n", made->fault.kind ? made->fault.told : "none");
+    if (made->second.kind)
+        printf("  second fault: %s\n", made->second.told);
     for (int i = 0; i < made->plan.nranks; i++)
         if (l->lost[i] || l->rotated[i] || l->no_trace[i] || l->keep_percent[i])
             printf("  rank %d: %s\n", i,
@@ -211,7 +256,7 @@ void case_tell(const struct made *made, const struct rec_verdict *verdict, enum 
 static void print_act(const struct made *made, int rank, const struct act *act)
 {
     static const char *const names[] = {"call",  "{",    "}",     "sync", "compute", "graph",
-                                        "spawn", "join", "sleep", "kill", "exit"};
+                                        "spawn", "join", "sleep", "kill", "exit",    "hang"};
     if (act->what != ACT_CALL) {
         printf(" %s;", names[act->what]);
         return;
@@ -223,7 +268,7 @@ static void print_act(const struct made *made, int rank, const struct act *act)
         printf(" rank %d", made->plan.comms[act->comm].members[act->peer]);
     if (rec_kind_flags(act->kind) & REC_KF_DATA)
         printf(" %" PRIu64 "×%u s%d", act->count, act->dtype, act->stream);
-    printf(rank == made->fault.rank && !act->step && made->fault.kind ? " ←;" : ";");
+    printf(is_guilty(made, rank) && (!act->step || act->odd) ? " ←;" : ";");
 }
 
 void case_print(const struct made *made)

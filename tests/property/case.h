@@ -15,7 +15,7 @@ extern const char *const outcome_names[OUTCOMES];
 
 struct made {
     struct plan plan;
-    struct fault fault;
+    struct fault fault, second; /* of the second the kind is FAULT_NONE where there is only one */
     struct recording recording;
     struct run run;
     bool any_loss;

@@ -123,8 +123,9 @@ void machine_note_marks(struct machine *m, int rank, int stream)
 {
     struct stream *s = &m->hosts[rank].streams[stream];
     uint64_t ended = s->head ? s->launch_of[s->head - 1] : 0;
-    uint64_t started = s->head < s->count ? s->launch_of[s->head] : ended;
-    if (s->head < s->count && started == ended)
+    bool ours = s->head < s->count && s->launch_of[s->head];
+    uint64_t started = ours ? s->launch_of[s->head] : ended;
+    if (ours && started == ended)
         ended--; /* another communicator's part of the same launch is still to come */
     if (started == s->started && ended == s->ended)
         return;

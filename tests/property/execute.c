@@ -21,7 +21,7 @@ static size_t new_call(struct machine *m, int rank, int lane, const struct act *
     struct call *call = &run->calls[run->ncalls];
     *call = (struct call){.act = *act, .lane = lane, .ordinal = t->ordinal++, .enter = m->now, .exit = NEVER};
     call->group = t->depth || act->what == ACT_GROUP_END ? t->group : 0;
-    unsigned flags = act->what == ACT_CALL ? rec_kind_flags(act->kind) : 0;
+    unsigned flags = act->what == ACT_CALL && act->odd != ODD_REFUSED ? rec_kind_flags(act->kind) : 0;
     if (act->what == ACT_GRAPH)
         call->seq = host->graphs[act->comm]++;
     else if (flags & REC_KF_SEQ)
@@ -65,7 +65,7 @@ static bool launches(const struct call *call)
 {
     const struct act *act = &call->act;
     return act->what == ACT_GRAPH || (act->what == ACT_CALL && (rec_kind_flags(act->kind) & REC_KF_STREAM) &&
-                                      act->count && !act->captured);
+                                      act->count && !act->captured && act->odd != ODD_REFUSED);
 }
 
 static void push_part(struct machine *m, int rank, uint32_t part, const uint64_t *launch)
@@ -149,8 +149,12 @@ static void launch_call(struct machine *m, int rank, int lane)
         return;
     }
     uint64_t took = host_time(m);
-    t->wait = WAIT_TIME;
-    launch(m, rank, lane, first, last);
+    enum oddity odd = call_of(m, rank, index)->act.odd;
+    t->wait = odd == ODD_NEVER_RETURNS ? WAIT_NONE : WAIT_TIME;
+    if (odd != ODD_REFUSED)
+        launch(m, rank, lane, first, last);
+    if (odd == ODD_NEVER_RETURNS)
+        return;
     call_of(m, rank, index)->exit = m->now + took;
     machine_wake(m, rank, lane, took);
 }
@@ -197,9 +201,11 @@ static bool outstanding(const struct machine *m, int rank, int comm)
 {
     const struct host *host = &m->hosts[rank];
     for (int s = 0; s < STREAMS_MAX; s++)
-        for (size_t i = host->streams[s].head; i < host->streams[s].count; i++)
-            if (m->meetings[m->ops[m->parts[host->streams[s].parts[i]].first_op].meeting].first.comm == comm)
+        for (size_t i = host->streams[s].head; i < host->streams[s].count; i++) {
+            uint32_t op = m->parts[host->streams[s].parts[i]].first_op;
+            if (op != NONE && m->meetings[m->ops[op].meeting].first.comm == comm)
                 return true;
+        }
     return false;
 }
 
@@ -237,6 +243,11 @@ static void do_call(struct machine *m, int rank, int lane, const struct act *act
     struct thread *t = &m->hosts[rank].threads[lane];
     size_t index = new_call(m, rank, lane, act);
     unsigned flags = rec_kind_flags(act->kind);
+    bool launches = act->what == ACT_GRAPH || (flags & REC_KF_STREAM);
+    if (act->odd == ODD_NEVER_LAUNCHES || (act->odd == ODD_NEVER_RETURNS && !launches)) {
+        t->wait = WAIT_NONE;
+        return;
+    }
     if (act->what == ACT_CALL && (flags & REC_KF_CREATE)) {
         start_create(m, rank, lane, index);
     } else if (act->what == ACT_CALL && (flags & REC_KF_TEARDOWN)) {
@@ -266,7 +277,31 @@ static void end_group(struct machine *m, int rank, int lane, const struct act *a
     struct thread *t = &m->hosts[rank].threads[lane];
     t->depth--;
     t->call = new_call(m, rank, lane, act);
-    launch_call(m, rank, lane);
+    if (act->odd == ODD_NEVER_LAUNCHES)
+        t->wait = WAIT_NONE;
+    else
+        launch_call(m, rank, lane);
+}
+
+/* Work that is not NCCL's: it has no launch of ours, and what comes behind it waits. */
+static void hang_stream(struct machine *m, int rank, int lane, int stream)
+{
+    uint64_t none[STREAMS_MAX] = {0};
+    GROW(m->parts, m->nparts, m->parts_cap);
+    m->parts[m->nparts] = (struct part){
+        .rank = rank, .first_op = NONE, .left = 1, .streams = 1u << stream, .wants = 1, .posted = m->now};
+    push_part(m, rank, (uint32_t)m->nparts++, none);
+    machine_wake(m, rank, lane, 20 * US);
+}
+
+static void work_outside(struct machine *m, int rank, int lane, const struct act *act)
+{
+    uint64_t took = act->ns + rng_in(&m->rng, 0, act->ns / 4);
+    if (act->odd == ODD_LATE) {
+        m->run->late_from = m->now;
+        m->run->late_until = m->now + took;
+    }
+    machine_wake(m, rank, lane, took);
 }
 
 static void step(struct machine *m, int rank, int lane)
@@ -297,7 +332,10 @@ static void step(struct machine *m, int rank, int lane)
         start_sync(m, rank, lane);
         break;
     case ACT_COMPUTE:
-        machine_wake(m, rank, lane, act->ns + rng_in(&m->rng, 0, act->ns / 4));
+        work_outside(m, rank, lane, act);
+        break;
+    case ACT_HANG:
+        hang_stream(m, rank, lane, act->stream);
         break;
     case ACT_SPAWN:
         if (!host->threads[1].started)
@@ -418,7 +456,7 @@ static void finish(struct machine *m)
 
 void run_plan(const struct plan *plan, uint64_t seed, uint64_t until, struct run *run)
 {
-    *run = (struct run){0};
+    *run = (struct run){.late_from = NEVER, .late_until = NEVER};
     struct machine m = {.plan = plan, .run = run, .rng = {seed}};
     m.hosts = calloc((size_t)plan->nranks, sizeof *m.hosts);
     if (!m.hosts)

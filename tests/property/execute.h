@@ -43,6 +43,7 @@ struct run {
     uint64_t last; /* time of the last event */
     bool stuck;    /* somebody waits for ever */
     bool was_stopped;
+    uint64_t late_from, late_until; /* UINT64_MAX: nobody was late */
 };
 
 /* Runs until all is over, nothing moves any more, or time is up. */

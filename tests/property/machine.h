@@ -39,8 +39,8 @@ struct op {
 /* One communicator's share of a launch. */
 struct part {
     int rank;
-    uint32_t first_op, nops, left;
-    unsigned streams; /* bits */
+    uint32_t first_op, nops, left; /* first_op NONE: not NCCL's, and it never ends */
+    unsigned streams;              /* bits */
     int heads, wants;
     bool active;
     uint64_t posted;
@@ -50,7 +50,7 @@ struct stream {
     uint32_t *parts;
     size_t count, capacity, head;
     uint64_t launches, started, ended;
-    uint64_t *launch_of; /* by position in parts */
+    uint64_t *launch_of; /* by position in parts; 0 = not ours, and never over */
     size_t launch_cap;
 };
 

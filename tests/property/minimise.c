@@ -116,7 +116,8 @@ static bool fewer_comms(struct minimiser *m)
 {
     bool any = false;
     for (int c = 0; c < m->best->plan.ncomms; c++) {
-        bool parent = c == m->best->fault.act.comm || !m->best->plan.comms[c].nmembers;
+        bool parent =
+            c == m->best->fault.act.comm || c == m->best->second.act.comm || !m->best->plan.comms[c].nmembers;
         for (int child = 0; child < m->best->plan.ncomms; child++)
             parent =
                 parent || (m->best->plan.comms[child].parent == c && m->best->plan.comms[child].nmembers);
@@ -188,13 +189,15 @@ static void drop_rank(struct made *made, int rank)
             plan->comms[c].members[i] -= plan->comms[c].members[i] > rank;
     }
     made->fault.rank -= made->fault.rank > rank;
+    made->second.rank -= made->second.rank > rank;
 }
 
 static bool fewer_ranks(struct minimiser *m)
 {
     bool any = false;
     for (int r = m->best->plan.nranks - 1; r >= 0 && m->best->plan.nranks > 2; r--) {
-        if (m->best->fault.kind && r == m->best->fault.rank)
+        if ((m->best->fault.kind && r == m->best->fault.rank) ||
+            (m->best->second.kind && r == m->best->second.rank))
             continue;
         struct made *candidate = copy_of(m->best);
         drop_rank(candidate, r);

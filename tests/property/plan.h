@@ -41,6 +41,16 @@ enum act_kind {
     ACT_SLEEP, /* for ever */
     ACT_KILL,
     ACT_EXIT, /* with status count */
+    ACT_HANG, /* a kernel that never ends */
+};
+
+/* What is not as usual with a call, or a time outside NCCL. */
+enum oddity {
+    ODD_NONE,
+    ODD_NEVER_LAUNCHES, /* never returns, and nothing comes of it */
+    ODD_NEVER_RETURNS,  /* launches and never returns */
+    ODD_REFUSED,        /* NCCL finds the arguments wrong */
+    ODD_LATE,
 };
 
 struct act {
@@ -48,6 +58,7 @@ struct act {
     uint8_t kind; /* enum rec_kind */
     uint8_t dtype, redop;
     bool captured;
+    uint8_t odd; /* enum oddity */
     int16_t comm, stream;
     int16_t child; /* made by a split; -1 */
     int32_t peer;
@@ -90,7 +101,7 @@ void plan_remove(struct plan *plan, int rank, int lane, size_t at);
 /* Comm rank of a rank; -1 = no member. */
 int plan_place(const struct plan_comm *comm, int rank);
 
-/* One thing that one rank does wrong. */
+/* One thing that one rank does wrong, or that befalls it. */
 enum fault_kind {
     FAULT_NONE,
     FAULT_SKIP,
@@ -104,6 +115,11 @@ enum fault_kind {
     FAULT_EXIT,
     FAULT_NO_SPLIT, /* absent at the creation of a communicator, and never uses it */
     FAULT_TEARDOWN, /* destroys a communicator too early */
+    FAULT_PEER,     /* a message goes to, or is awaited from, somebody else */
+    FAULT_HANG,     /* a kernel that never ends in front of a call */
+    FAULT_INSIDE,   /* never comes out of a call */
+    FAULT_REFUSED,  /* a wrong argument; then it gives up, or takes no notice */
+    FAULT_LATE,     /* comes, but long after the others */
     FAULT_KINDS
 };
 const char *fault_name(enum fault_kind kind);
@@ -117,7 +133,8 @@ struct fault {
     bool pair, between; /* concerns one against one; concerns two communicators */
     char told[160];
 };
-/* False when the plan offers no place for such a fault. */
-bool fault_plant(struct plan *plan, struct rng *rng, enum fault_kind kind, struct fault *fault);
+/* False when the plan offers no place for such a fault of a rank other than this one; -1 = of any. */
+bool fault_plant(struct plan *plan, struct rng *rng, enum fault_kind kind, int other_than,
+                 struct fault *fault);
 
 #endif

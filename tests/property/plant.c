@@ -4,8 +4,9 @@
 
 #include "plan.h"
 
-static const char *const names[FAULT_KINDS] = {"none", "skip",  "extra", "count", "field",    "other",
-                                               "swap", "sleep", "kill",  "exit",  "no_split", "teardown"};
+static const char *const names[FAULT_KINDS] = {"none", "skip",  "extra",  "count",   "field",    "other",
+                                               "swap", "sleep", "kill",   "exit",    "no_split", "teardown",
+                                               "peer", "hang",  "inside", "refused", "late"};
 
 const char *fault_name(enum fault_kind kind)
 {
@@ -56,7 +57,16 @@ static bool suits(const struct plan *plan, const struct fault *fault, const stru
     case FAULT_SLEEP:
     case FAULT_KILL:
     case FAULT_EXIT:
+    case FAULT_LATE:
         return true;
+    case FAULT_INSIDE:
+        return act->what == ACT_CALL ? !is_data(act) || !in_group(lane, at) : act->what == ACT_GROUP_END;
+    case FAULT_HANG:
+        return is_data(act) && comm->nmembers > 1 && act->count && !act->captured && !in_group(lane, at);
+    case FAULT_REFUSED:
+        return is_data(act) && comm->nmembers > 1 && act->count && !act->captured;
+    case FAULT_PEER:
+        return is_data(act) && !is_coll(act) && comm->nmembers > 2;
     case FAULT_SKIP:
     case FAULT_EXTRA:
     case FAULT_COUNT:
@@ -136,6 +146,27 @@ static void destroy_early(struct plan *plan, int rank, int lane, size_t at)
     plan_insert(plan, rank, lane, at, &act);
 }
 
+/* The wrong argument poisons its group; then the program raises, or does not look at the result. */
+static void refuse(struct plan *plan, struct rng *rng, const struct fault *fault)
+{
+    struct lane *lane = &plan->lanes[fault->rank][fault->lane];
+    bool grouped = in_group(lane, fault->at);
+    size_t at = fault->at;
+    lane->acts[at].odd = ODD_REFUSED;
+    while (grouped && lane->acts[at].what != ACT_GROUP_END)
+        at++;
+    lane->acts[at].odd = ODD_REFUSED;
+    if (rng_chance(rng, 25))
+        return;
+    struct act work = {.what = ACT_COMPUTE,
+                       .comm = -1,
+                       .child = -1,
+                       .ns = rng_in(rng, 1, rng_chance(rng, 50) ? 10 : 3000) * MS};
+    struct act exit = {.what = ACT_EXIT, .comm = -1, .child = -1, .count = 1};
+    plan_insert(plan, fault->rank, fault->lane, at + 1, &exit);
+    plan_insert(plan, fault->rank, fault->lane, at + 1, &work);
+}
+
 static void end_here(struct plan *plan, struct rng *rng, const struct fault *fault)
 {
     struct act act = {.what = fault->kind == FAULT_SLEEP  ? ACT_SLEEP
@@ -194,13 +225,40 @@ static void change(struct plan *plan, struct rng *rng, struct fault *fault)
     case FAULT_TEARDOWN:
         destroy_early(plan, fault->rank, fault->lane, fault->at);
         break;
+    case FAULT_PEER: {
+        int n = plan->comms[act->comm].nmembers, self = plan_place(&plan->comms[act->comm], fault->rank);
+        do
+            act->peer = (act->peer + 1) % n;
+        while (act->peer == self);
+        break;
+    }
+    case FAULT_HANG: {
+        /* Whose host is stuck in a full queue, and whose GPU behind it, looks alike without marks. */
+        plan->queue_bound = plan->marks ? plan->queue_bound : 1024;
+        struct act hang = {.what = ACT_HANG, .comm = -1, .child = -1, .stream = act->stream};
+        plan_insert(plan, fault->rank, fault->lane, fault->at, &hang);
+        break;
+    }
+    case FAULT_INSIDE:
+        act->odd = rng_chance(rng, 50) ? ODD_NEVER_LAUNCHES : ODD_NEVER_RETURNS;
+        break;
+    case FAULT_REFUSED:
+        refuse(plan, rng, fault);
+        break;
+    case FAULT_LATE: {
+        struct act late = {.what = ACT_COMPUTE, .odd = ODD_LATE, .comm = -1, .child = -1};
+        late.ns = rng_in(rng, 3, rng_chance(rng, 50) ? 15 : 90) * SEC;
+        plan_insert(plan, fault->rank, fault->lane, fault->at, &late);
+        break;
+    }
     default:
         end_here(plan, rng, fault);
         break;
     }
 }
 
-bool fault_plant(struct plan *plan, struct rng *rng, enum fault_kind kind, struct fault *fault)
+bool fault_plant(struct plan *plan, struct rng *rng, enum fault_kind kind, int other_than,
+                 struct fault *fault)
 {
     *fault = (struct fault){.kind = kind};
     if (kind == FAULT_NONE)
@@ -212,7 +270,7 @@ bool fault_plant(struct plan *plan, struct rng *rng, enum fault_kind kind, struc
         size_t first = kind == FAULT_NO_SPLIT ? 0 : plan->first_act[fault->rank][fault->lane];
         size_t last = kind == FAULT_NO_SPLIT ? plan->first_act[fault->rank][fault->lane]
                                              : plan->last_act[fault->rank][fault->lane];
-        if (first >= last)
+        if (first >= last || fault->rank == other_than)
             continue;
         fault->at = (size_t)rng_in(rng, first, last - 1);
         if (!suits(plan, fault, lane, fault->at))
@@ -227,5 +285,6 @@ bool fault_plant(struct plan *plan, struct rng *rng, enum fault_kind kind, struc
         change(plan, rng, fault);
         return true;
     }
+    fault->kind = FAULT_NONE;
     return false;
 }

@@ -1,6 +1,6 @@
 /*
  * The engine must never blame an innocent rank: made-up jobs, each with at most one fault of one
- * rank, are run, recorded, perhaps robbed of records, analyzed.
+ * rank (some with a second of another), are run, recorded, perhaps robbed of records, analyzed.
  *
  * usage: property [--seed N] [--cases M] [--case I [--minimise]] [--keep DIR] [--fault NAME]
  *                 [--losses 0|1] [--ranks N] [--verbose]
@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "case.h"
+
+#define TWO FAULT_KINDS /* row of the table: two faults */
 
 struct options {
     struct case_options made;
@@ -48,7 +50,7 @@ static bool check_case(const struct options *options, uint64_t number, const cha
                number);
         case_tell(made, verdict, outcome);
     }
-    counts[made->fault.kind][outcome]++;
+    counts[made->second.kind ? TWO : made->fault.kind][outcome]++;
     if (options->minimise && outcome == WRONG && verdict)
         minimise(made, dir);
     rec_verdict_free(verdict);
@@ -67,15 +69,19 @@ static void print_table(unsigned (*counts)[OUTCOMES])
         printf("%14s", outcome_names[o]);
     printf("\n");
     unsigned sum[OUTCOMES] = {0}, faulty[OUTCOMES] = {0}, shown = 0;
-    for (int k = 0; k <= FAULT_KINDS; k++) {
-        printf("%-10s", k < FAULT_KINDS ? fault_name((enum fault_kind)k) : "all");
+    for (int k = 0; k <= TWO; k++) {
+        printf("%-10s", k == TWO ? "two" : fault_name((enum fault_kind)k));
         for (int o = 0; o < OUTCOMES; o++) {
-            printf("%14u", k < FAULT_KINDS ? counts[k][o] : sum[o]);
-            sum[o] += k < FAULT_KINDS ? counts[k][o] : 0;
-            faulty[o] += k < FAULT_KINDS && k != FAULT_NONE ? counts[k][o] : 0;
+            printf("%14u", counts[k][o]);
+            sum[o] += counts[k][o];
+            faulty[o] += k != FAULT_NONE ? counts[k][o] : 0;
         }
         printf("\n");
     }
+    printf("%-10s", "all");
+    for (int o = 0; o < OUTCOMES; o++)
+        printf("%14u", sum[o]);
+    printf("\n");
     for (int o = 0; o < OUTCOMES; o++)
         shown += o != QUIET ? faulty[o] : 0;
     printf("%-10s", "share");
@@ -143,7 +149,7 @@ int main(int argc, char **argv)
                         "[--fault NAME] [--losses 0|1] [--ranks N] [--verbose]\n");
         return 2;
     }
-    static unsigned counts[FAULT_KINDS][OUTCOMES];
+    static unsigned counts[FAULT_KINDS + 1][OUTCOMES];
     char place[64];
     snprintf(place, sizeof place, "%s/property-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     const char *dir = options.keep ? options.keep : mkdtemp(place);

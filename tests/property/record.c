@@ -11,12 +11,13 @@
 #include "rec/reader.h"
 #include "rec/writer.h"
 
-#define DRAIN_NS     (250 * MS)
-#define HEARTBEAT_NS (2 * SEC)
-#define BATCH        256
-#define ROTATE_BYTES (16 << 10)
-#define ROTATE_NS    (2 * MS)  /* between drains of a file that is to rotate: each costs some bytes */
-#define GRACE_NS     (2 * SEC) /* from the first end to that of the others */
+#define DRAIN_NS         (250 * MS)
+#define HEARTBEAT_NS     (2 * SEC)
+#define BATCH            256
+#define ROTATE_BYTES     (16 << 10)
+#define ROTATE_NS        (2 * MS)  /* between drains of a file that is to rotate: each costs some bytes */
+#define INVALID_ARGUMENT 4         /* ncclInvalidArgument */
+#define GRACE_NS         (2 * SEC) /* from the first end to that of the others */
 
 struct recorder {
     const struct plan *plan;
@@ -90,7 +91,7 @@ static void enter(struct recorder *r, const struct call *call)
         return;
     if (call->act.kind == REC_COMM_INIT_RANK_CONFIG)
         define_comm(r, comm, REC_LIVE_COMM_CREATING, call->enter);
-    if (flags & REC_KF_SEQ)
+    if ((flags & REC_KF_SEQ) && call->act.odd != ODD_REFUSED)
         r->seq[comm] = call->seq + 1;
     r->p2p[comm] += (flags & REC_KF_P2P) != 0;
     r->changed[comm] = true;
@@ -130,6 +131,13 @@ static struct rec_op op_of(const struct recorder *r, const struct call *call, bo
         op.count = 1;
     }
     op.flags = (uint16_t)((open ? REC_OF_OPEN : 0) | (act->captured ? REC_OF_CAPTURED : 0));
+    if (act->odd == ODD_REFUSED && !open) {
+        op.result = INVALID_ARGUMENT;
+        op.state = REC_STATE_FAILED;
+        op.seq = 0;
+        op.flags |= act->what == ACT_CALL ? REC_OF_NO_SEQ : 0;
+        return op;
+    }
     bool grouped = call->group && act->what != ACT_GROUP_END;
     op.state = open || grouped ? REC_STATE_IN_CALL : stream ? REC_STATE_ENQUEUED : REC_STATE_COMPLETED;
     return op;

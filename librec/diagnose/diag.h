@@ -154,6 +154,7 @@ struct diag_proc {
     uint64_t last_work_ns; /* the same for data and creation calls alone */
     uint64_t patience_ns;  /* silence longer than this is no rhythm of this process any more */
     bool cut;              /* its trace ends early, perhaps only because the file is damaged */
+    bool outlived;         /* it lived on for long after its last record, as those of others show */
     bool early_dead;       /* died while the others lived on */
     uint64_t silence_ns;   /* for how long it had shown no sign of life when the typical other did */
     uint64_t dead_ns;      /* its end, or the last sign of life */
@@ -303,7 +304,7 @@ static inline bool diag_sure_dead(const struct diag_proc *proc)
 /* Had it called nothing for longer than ever before when it ended? */
 static inline bool diag_stood_still(const struct diag_proc *proc)
 {
-    return proc->last_call_ns && proc->dead_ns > proc->last_call_ns + proc->patience_ns;
+    return !proc->outlived && proc->last_call_ns && proc->dead_ns > proc->last_call_ns + proc->patience_ns;
 }
 
 /* An error of which the cause may be another process. */
@@ -555,6 +556,14 @@ enum rec_code diag_diverge(struct diag *d);
  * tells how many ops were skipped or added.
  */
 enum diag_split diag_align(const uint64_t *m, size_t nm, const uint64_t *x, size_t nx, size_t *shift);
+
+/* ---- outlived.c ---- */
+
+/*
+ * Marks the processes without an end record that lived on for longer than margin_ns after their last record,
+ * by what others completed together with them, and extends their lives. After the ends are known.
+ */
+void diag_find_outlived(struct diag *d, uint64_t margin_ns);
 
 /* ---- late.c ---- */
 

@@ -81,7 +81,7 @@ static bool unreliable_end(const struct rec_process *p)
 
 static bool cut_off(const struct diag_proc *proc, const struct crowd *crowd)
 {
-    if (proc->p->unwritten)
+    if (proc->p->unwritten || proc->outlived)
         return true;
     if (proc->p->end.reason != REC_END_NONE || proc->p->fate == REC_FATE_ALIVE || !unreliable_end(proc->p))
         return false;
@@ -115,7 +115,7 @@ static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
         return false;
     if (p->fate == REC_FATE_SIGNALED && own_fault(p->end.signal))
         return true;
-    if (p->fate == REC_FATE_UNKNOWN && !unreliable_end(p))
+    if ((p->fate == REC_FATE_UNKNOWN || proc->outlived) && !unreliable_end(p))
         return most_beyond(crowd->lives, crowd->nlives, proc->life_ns + SILENT_NS + crowd->margin);
     if (p->fate != REC_FATE_SIGNALED && p->fate != REC_FATE_VANISHED)
         return false;
@@ -287,6 +287,8 @@ void diag_fates(struct diag *d)
         proc->ended_well = ended_well(p);
         proc->dead_ns = diag_common(proc, p->end_ns ? p->end_ns : p->last_ns);
     }
+    if (!d->oom)
+        diag_find_outlived(d, MARGIN_CUT);
     if (!d->oom) {
         note_timeouts(d);
         gather(d, &all, DIAG_NONE);

@@ -116,7 +116,7 @@ static void report_missing(struct diag *d, const int32_t *missing, size_t count,
 
 static bool stands_still(const struct diag_proc *proc)
 {
-    return (proc->gave_up || proc->p->fate != REC_FATE_EXITED) && proc->last_call_ns &&
+    return !proc->outlived && (proc->gave_up || proc->p->fate != REC_FATE_EXITED) && proc->last_call_ns &&
            proc->life_ns > proc->last_call_ns && proc->life_ns - proc->last_call_ns >= proc->patience_ns;
 }
 

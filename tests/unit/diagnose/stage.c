@@ -63,8 +63,8 @@ void stage_close_trace(struct stage *stage, int rank)
         assert_int_equal(rec_writer_flush(t->writer, &err), REC_OK);
         rec_writer_abandon(t->writer);
     }
-    if (t->torn_bytes)
-        assert_int_equal(truncate(t->path, t->torn_bytes), 0);
+    if (t->ends_at)
+        assert_int_equal(truncate(t->path, t->ends_at), 0);
     if (t->no_trace)
         unlink(t->path);
     free(t->memory);

@@ -28,7 +28,7 @@ struct teller {
     uint64_t launches, replays[GRAPHS_MAX];
     struct rec_gpu gpu;
     uint64_t skew_ns; /* its clock is so much ahead */
-    long torn_bytes;  /* the file is cut here, inside a piece; 0 */
+    long ends_at;     /* the file is cut here; 0 */
     uint64_t stop_ns; /* when it stopped to show signs of life; 0 */
     char path[160];
     uint64_t ordinal[THREADS_MAX];

@@ -246,11 +246,11 @@ static void do_end(const struct line *line)
             t->skew_ns = (uint64_t)((int64_t)MS * atoll(line->words[2]));
             continue;
         }
-        if (strcmp(verb, "torn") == 0) {
+        if (strcmp(verb, "torn") == 0 || strcmp(verb, "behind") == 0) {
             struct stat status;
             assert_int_equal(rec_writer_flush(t->writer, NULL), REC_OK);
             assert_int_equal(stat(t->path, &status), 0);
-            t->torn_bytes = (long)status.st_size + 5;
+            t->ends_at = (long)status.st_size + (strcmp(verb, "torn") == 0 ? 5 : 0);
             continue;
         }
         if (strcmp(verb, "notrace") == 0) {
@@ -339,8 +339,9 @@ static void do_line(const struct line *line)
             call.op.count = strtoull(line->words[3], NULL, 10);
             stage_issue(line->stage, line->ranks[i], &call);
         }
-    } else if (strcmp(verb, "clock") == 0 || strcmp(verb, "torn") == 0 || strcmp(verb, "exit") == 0 ||
-               strcmp(verb, "dies") == 0 || strcmp(verb, "stops") == 0 || strcmp(verb, "notrace") == 0) {
+    } else if (strcmp(verb, "clock") == 0 || strcmp(verb, "torn") == 0 || strcmp(verb, "behind") == 0 ||
+               strcmp(verb, "exit") == 0 || strcmp(verb, "dies") == 0 || strcmp(verb, "stops") == 0 ||
+               strcmp(verb, "notrace") == 0) {
         do_end(line);
     } else if (!do_data(line)) {
         fail_msg("unknown verb %s", verb);

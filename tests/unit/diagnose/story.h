@@ -26,6 +26,7 @@
  *   exit STATUS    dies SIGNAL    stops   (no sign of life from here)
  *   clock MS                          its clock is so much ahead (8 ranks share a host)
  *   torn                              its file is cut off soon after here
+ *   behind                            its file ends here, in one piece, though it goes on
  *   notrace                           its file is deleted
  * At the end all that still run leave a last heartbeat.
  */

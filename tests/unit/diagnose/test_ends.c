@@ -150,11 +150,27 @@ static void lost_together(void **state)
         "process_dead", "8-15", "0-7,16-23");
 }
 
+#define BEHIND "* init w\n repeat 20 * ar w 9 done\n 2 behind\n * wait 9000\n repeat 20 * ar w 9 done\n"
+
+/* What others complete only with a process shows that it lives, wherever its file ends. */
+static void outlived(void **state)
+{
+    (void)state;
+    story_expect(4, BEHIND "*-2 exit 0", "trace_missing", "", "");
+    /* So do creations. */
+    story_expect(4, LOOP "2 behind\n * wait 9000\n * split w x\n *-2 exit 0", "trace_missing", "", "");
+    /* What nobody has completed tells nothing. */
+    story_expect(4, LOOP "2 behind\n *-2 ar w 9 started\n * wait 9000", "process_dead", "2", "*-2");
+    /* When the others have stood still for long since then, it died then. */
+    story_expect(4, BEHIND "*-2 ar w 9 started\n * wait 12000", "process_dead", "2", "*-2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(watchdogs),  cmocka_unit_test(last_one),    cmocka_unit_test(timeouts),
         cmocka_unit_test(latecomers), cmocka_unit_test(told_to_end), cmocka_unit_test(lost_together),
+        cmocka_unit_test(outlived),
     };
     return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
 }

@@ -117,8 +117,13 @@ enum classify_side classify_vote(const struct classify *c, const struct diag_wai
     uint32_t hidden = m->unseen + m->unknown; /* on either side, if they could turn it */
     if ((idle && wait->never == DIAG_NEVER_NO) || !*gone || entered > *gone + hidden)
         return CLASSIFY_ABSENT;
-    if (entered > *gone && entered == *gone + hidden)
+    /* Who creates could still have come to the end of the others, but not they to the creation (diverge.c).
+     */
+    bool creation = wait->kind == DIAG_WAIT_CREATE && wait->comm->nranks > 2;
+    if (entered == *gone + hidden && (entered > *gone || creation))
         return CLASSIFY_NEARLY;
+    if (creation && entered + hidden == *gone)
+        return CLASSIFY_TIE;
     return entered < *gone && entered + hidden <= *gone ? CLASSIFY_FEW : CLASSIFY_TIE;
 }
 
@@ -186,7 +191,9 @@ static enum classify_doubt undecided(struct diag *d, const struct diag_wait *wai
         return CLASSIFY_OPEN;
     if (!pair_wait(d, wait))
         return CLASSIFY_EVEN;
-    if (wait->kind != DIAG_WAIT_P2P || !diag_hidden(d, wait->comm))
+    if (wait->kind != DIAG_WAIT_P2P)
+        return diag_hidden(d, wait->comm) ? CLASSIFY_OPEN : CLASSIFY_PAIR;
+    if (!diag_hidden(d, wait->comm))
         return CLASSIFY_PAIR;
     uint32_t op = d->matches[wait->match].first_op;
     struct diag_question call = diag_asks(&d->ops[op], false);

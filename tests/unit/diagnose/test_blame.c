@@ -35,9 +35,16 @@ static void those_who_left_against_those_who_came(void **state)
         "1 exit 0\n 0 ar a 5\n 2 ar b 5\n" HANG;
     story_expect(3, two_ties, "rank_not_joined", "1", "0,2");
     story_expect_doubt(3, two_ties, "likely", "1", "");
-    /* A member without a trace may have come, too; with messages the past of the one that waits tells. */
+    /* A member without a trace may have come, too, or not; with messages the past of the one that waits
+     * tells. */
     story_expect_doubt(3, "* init w\n repeat 9 * ar w 9\n 1 exit 0\n 0,2 ar w 9\n 0 notrace\n" HANG,
-                       "possible", "1", "2");
+                       "possible", "", "0-2");
+    /* A creation that as many left out as began it was left out. */
+#define LEFT_OUT "* init w\n repeat 9 * ar w 9\n 0-1 exit 0\n 2-3 insplit w\n"
+    story_expect(4, LEFT_OUT HANG, "rank_not_joined", "0-1", "2-3");
+    story_expect_doubt(4, LEFT_OUT HANG, "likely", "0-1", "");
+    story_expect_doubt(4, LEFT_OUT "3 notrace\n" HANG, "possible", "", "0-3");
+    story_expect_doubt(4, LEFT_OUT "0 notrace\n" HANG, "likely", "1", "");
     static const char open[] =
         "* init w\n repeat 3 * ar w 9\n 1 exit 0\n 2 recv w 1 9\n 0 recv w 2 9\n 0 notrace\n" HANG;
     story_expect_doubt(3, open, "possible", "", "0-2");

@@ -420,7 +420,8 @@ static enum rec_code copy_all(struct anonymizer *a, const struct rec_job *job,
     struct copy copy = {.a = a, .process = process, .batch.writer = writer};
     struct rec_scan *scan;
     struct rec_event event;
-    enum rec_code code = rec_scan_open(job, process, NULL, &scan, err);
+    enum rec_code code =
+        rec_scan_open(job, process, &(struct rec_scan_filter){.as_recorded = true}, &scan, err);
     if (code != REC_OK)
         return code;
     rec_writer_callsites(writer, give_callsite, &copy);

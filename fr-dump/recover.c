@@ -79,7 +79,8 @@ static enum rec_code copy_all(const struct rec_job *job, const struct rec_proces
     struct batch batch = {.writer = writer, .late_only = true};
     struct rec_scan *scan;
     struct rec_event event;
-    enum rec_code code = rec_scan_open(job, process, NULL, &scan, err);
+    enum rec_code code =
+        rec_scan_open(job, process, &(struct rec_scan_filter){.as_recorded = true}, &scan, err);
     if (code != REC_OK)
         return code;
     rec_writer_callsites(writer, give_callsite, (void *)(uintptr_t)process);

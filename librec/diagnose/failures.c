@@ -85,9 +85,20 @@ static uint64_t earlier_cause(const struct diag *d, const struct diag_op *op, bo
     return onset;
 }
 
-/* Did its rank go on on that communicator as if nothing had been? */
-static bool survived(const struct diag *d, const struct diag_op *op)
+/* A call of the group that this ended, which stands for all that is known of it; else the call itself. */
+static const struct diag_op *of_group(const struct diag *d, const struct diag_op *op)
 {
+    const struct diag_op *first = &d->ops[d->procs[op->proc].first];
+    for (const struct diag_op *before = op; op->op.kind == REC_GROUP_END && before-- > first;)
+        if (before->op.thread == op->op.thread)
+            return before->op.group == op->op.group && before->member ? before : op;
+    return op;
+}
+
+/* Did its rank go on on that communicator as if nothing had been? */
+static bool survived(const struct diag *d, const struct diag_op *failure)
+{
+    const struct diag_op *op = of_group(d, failure);
     const struct diag_proc *proc = &d->procs[op->proc];
     for (uint32_t i = proc->first + proc->count; op->member && i-- > proc->first;) {
         const struct diag_op *later = &d->ops[i];

@@ -14,6 +14,7 @@
  * gpu.c       how far the GPU has come on each stream
  * recall.c    what the diagnosis must know of all calls, kept while they are loaded
  * graphs.c    of these: which calls went into which CUDA graph
+ * refused.c   calls of groups that NCCL refused: they have no place in the order
  * group.c     processes → jobs
  * rank.c      ranks, also derived ones, and the order of processes
  * fate.c      how each process ended
@@ -282,6 +283,19 @@ struct job_gpu {
     bool forgotten; /* there were older points */
 };
 
+/* Places that calls of refused groups had taken in the sequence of a communicator or a pair. */
+struct job_refused {
+    struct job_place {
+        uint32_t comm;
+        int32_t peer; /* -1 where all take part */
+        uint8_t way;  /* enum job_way */
+        uint64_t seq;
+    } * places; /* loaded: sorted, and only those that others came behind */
+    size_t count, room;
+    struct rec_op *open; /* loaded: the open calls, counted without them; NULL = there are none */
+};
+enum job_way { JOB_WAY_ALL, JOB_WAY_TO, JOB_WAY_FROM };
+
 struct job_process {
     struct rec_process pub;
     struct job_source source;
@@ -303,9 +317,10 @@ struct job_process {
     size_t nsites, sites_room;
     struct rec_redop_def *redops; /* entry i is redop REC_REDOP_USER + i; redop 0 = not defined */
     size_t nredops, redops_room;
-    struct rec_op *open;
+    struct rec_op *open; /* as recorded */
     size_t nopen, open_room;
     struct job_recall recall;
+    struct job_refused refused;
     void *stall_memory, *end_memory;
     size_t windows;          /* checkpoint words kept, all members */
     uint64_t anonymous_lost; /* losses of ops whose thread is not told */
@@ -382,6 +397,21 @@ void job_recall_loss(struct job_process *process, const struct rec_loss *loss, u
 /* Once everything was read and the last call is known. */
 void job_recall_settle(struct job_process *process);
 void job_recall_fini(struct job_recall *recall);
+
+/* recall.c: one message of a pair less. */
+void job_pair_less(struct job_process *process, uint32_t comm_id, int32_t peer, bool send);
+
+/* refused.c: did NCCL look at this call's arguments and refuse it? */
+bool job_is_refused(const struct rec_op *op);
+/* While loading: a call of a group in which one was refused. */
+void job_refused_note(struct job_process *process, const struct rec_op *op);
+/* Once everything was read, last of all; sets no_memory. From then on: */
+void job_refused_settle(struct job_process *process);
+void job_refused_fini(struct job_refused *refused);
+/* The number of a call, as it was recorded, without the refused ones; the flag for one of those. */
+void job_refused_op(const struct job_process *process, struct rec_op *op);
+/* The same for a position in the sequence of a communicator. */
+uint64_t job_refused_seq(const struct job_process *process, uint32_t comm, uint64_t seq);
 
 /* graphs.c: a call; false without memory. */
 bool job_graphs_op(struct job_graphs *graphs, const struct rec_op *op);

@@ -443,6 +443,9 @@ static enum rec_code finish(struct job_process *process, const struct rec_scan *
     if (!sort_members(process) || process->no_memory)
         return no_memory(err);
     settle_members(process);
+    job_refused_settle(process);
+    if (process->no_memory)
+        return no_memory(err);
     process->pub.has_file = process->files_read > 0;
     /* Parts begin at 0; the oldest ones go first. */
     uint32_t first = process->source.nparts ? process->source.parts[0].number : 0;
@@ -533,6 +536,7 @@ void job_process_free(struct job_process *process)
     job_recall_fini(&process->recall);
     free(process->sites);
     free(process->redops);
+    job_refused_fini(&process->refused);
     free(process->open);
     free(process->stall_memory);
     free(process->end_memory);

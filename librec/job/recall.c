@@ -97,6 +97,14 @@ uint32_t job_host_calls(const struct rec_process *process, uint32_t comm_id, uns
     return next_of(&job_process_of(process)->recall.pairs, host_key(comm_id, kind));
 }
 
+void job_pair_less(struct job_process *process, uint32_t comm_id, int32_t peer, bool send)
+{
+    struct job_pairs *pairs = &process->recall.pairs;
+    uint32_t at = job_map_get(&pairs->ids, pair_key(comm_id, peer, send, false));
+    if (at != JOB_MAP_NONE && pairs->next[at])
+        pairs->next[at]--;
+}
+
 static bool count_message(struct job_pairs *pairs, const struct rec_op *op)
 {
     if ((op->flags & REC_OF_NO_SEQ) || op->seq >= UINT32_MAX - 1)
@@ -133,17 +141,12 @@ static bool number_signal(struct job_pairs *pairs, struct rec_op *op)
     return true;
 }
 
-static bool refused(const struct rec_op *op)
-{
-    return op->exit_ns &&
-           (op->result == REC_RESULT_INVALID_ARGUMENT || op->result == REC_RESULT_INVALID_USAGE);
-}
-
 /* Nor does it number these. One that it refuses was never in their order. */
 static bool number_host_call(struct job_pairs *pairs, struct rec_op *op)
 {
+    bool refused = job_is_refused(op) || (op->flags & REC_OF_NO_SEQ);
     op->flags |= REC_OF_NO_SEQ;
-    if (refused(op))
+    if (refused)
         return true;
     uint32_t *next = pair_of(pairs, host_key(op->comm, op->kind));
     if (!next)
@@ -226,7 +229,7 @@ static enum rec_code read_again(struct job_process *process, size_t size, struct
             ok = put_again(&process->pub, tail, &pairs, &event.u.op);
     rec_scan_close(scan);
     for (size_t i = 0; ok && i < process->nopen; i++)
-        ok = put_again(&process->pub, tail, &pairs, &process->open[i]);
+        ok = put_again(&process->pub, tail, &pairs, &process->pub.open[i]);
     pairs_free(&pairs);
     if (!ok)
         return rec_error_set(err, REC_ERR_NOMEM, NULL, 0, "no memory");
@@ -254,9 +257,10 @@ enum rec_code job_tail_take(const struct rec_process *process, size_t size, stru
         recall->tail = (struct job_tail){0};
         if (!tail->spilled || tail->size >= size) {
             shorten(tail, size);
-            /* How far the GPU has come was not known yet while loading. */
+            /* How far the GPU has come, and what NCCL refused, was not known yet while loading. */
             for (size_t i = 0; i < tail->used; i++) {
                 struct rec_op *op = &tail->ops[(tail->first + i) % tail->size];
+                job_refused_op(p, op);
                 if (!(op->flags & REC_OF_OPEN))
                     job_op_gpu(p, op);
             }

@@ -43,6 +43,7 @@ struct rec_scan {
     struct job_process *process;
     struct rec_scan_filter filter;
     bool filtered, loading;
+    bool counts; /* numbers without refused calls; not while it is not known yet what comes behind them */
     struct job_snapshot *snapshot;
 
     enum stage stage;
@@ -117,9 +118,26 @@ static bool queue_op(struct rec_scan *scan, const struct rec_op *op, uint64_t of
     return true;
 }
 
+/* One call that NCCL refuses makes the whole group fail; nothing of it is launched. */
+static void refuse_group(struct rec_scan *scan, struct scan_thread *thread)
+{
+    bool refused = false;
+    for (size_t i = 0; i < thread->nheld && !refused; i++)
+        refused = job_is_refused(&thread->held[i].op);
+    for (size_t i = 0; i < thread->nheld && refused; i++) {
+        struct rec_op *op = &thread->held[i].op;
+        if (rec_kind_flags(op->kind) & (REC_KF_RMA | REC_KF_HOST))
+            op->flags |= REC_OF_NO_SEQ; /* these are numbered later */
+        else if (scan->loading)
+            job_refused_note(scan->process, op);
+    }
+}
+
 static bool release_held(struct rec_scan *scan, struct scan_thread *thread, const struct rec_op *end,
                          bool ended)
 {
+    if (ended && (scan->loading || scan->counts))
+        refuse_group(scan, thread);
     for (size_t i = 0; i < thread->nheld; i++) {
         if (ended)
             resolve(&thread->held[i].op, end);
@@ -320,7 +338,7 @@ static bool open_event(struct rec_scan *scan, struct rec_event *event)
         return true;
     }
     event->time_ns = process->pub.last_ns;
-    event->u.open.ops = process->pub.open;
+    event->u.open.ops = scan->counts ? process->pub.open : process->open;
     event->u.open.count = process->pub.nopen;
     return true;
 }
@@ -345,10 +363,12 @@ static void next_stage(struct rec_scan *scan)
 }
 
 /* While loading it is not known yet how far the GPU will have come. */
-static void note_gpu(struct rec_scan *scan, struct rec_op *op)
+static void finish_op(struct rec_scan *scan, struct rec_op *op)
 {
     if (!scan->loading)
         job_op_gpu(scan->process, op);
+    if (scan->counts)
+        job_refused_op(scan->process, op);
 }
 
 static bool take_queued(struct rec_scan *scan, struct rec_event *event)
@@ -360,7 +380,7 @@ static bool take_queued(struct rec_scan *scan, struct rec_event *event)
             event->time_ns = found->op.exit_ns;
             event->offset = found->offset;
             event->u.op = found->op;
-            note_gpu(scan, &event->u.op);
+            finish_op(scan, &event->u.op);
             return true;
         }
     }
@@ -374,7 +394,7 @@ static enum rec_code give_op(struct rec_scan *scan, struct rec_event *event, str
     if (code == REC_ERR_NOMEM)
         return no_memory(err);
     if (code == REC_OK)
-        note_gpu(scan, &event->u.op);
+        finish_op(scan, &event->u.op);
     return code == REC_OK && !wanted(scan, &event->u.op) ? REC_END : code;
 }
 
@@ -435,11 +455,14 @@ enum rec_code rec_scan_next(struct rec_scan *scan, struct rec_event *event, stru
         if (scan->stage == STAGE_DONE)
             return REC_END;
         enum rec_code code = step(scan, event, err);
-        if (code != REC_END) {
-            if (code != REC_OK)
-                scan->stage = STAGE_DONE;
-            return code;
-        }
+        if (code == REC_END)
+            continue;
+        if (code != REC_OK)
+            scan->stage = STAGE_DONE;
+        else if (event->type == REC_EV_FRONTIER && scan->counts)
+            event->u.frontier.next_seq =
+                job_refused_seq(scan->process, event->u.frontier.comm, event->u.frontier.next_seq);
+        return code;
     }
 }
 
@@ -497,6 +520,7 @@ enum rec_code job_scan_open(struct job_process *process, const struct rec_scan_f
         return no_memory(err);
     s->process = process;
     s->loading = loading;
+    s->counts = !loading && !(filter && filter->as_recorded);
     if (filter && (filter->from_ns || filter->to_ns)) {
         s->filter = *filter;
         s->filtered = true;

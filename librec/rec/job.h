@@ -184,6 +184,11 @@ const char *const *rec_job_warnings(const struct rec_job *job, size_t *count);
 struct rec_scan;
 struct rec_scan_filter {
     uint64_t from_ns, to_ns; /* 0 = open end; ops that overlap */
+    /*
+     * Numbers of calls as they were recorded, for who writes them to a trace again. Else calls of groups
+     * that NCCL refused have none, if others came behind, and those are counted without them.
+     */
+    bool as_recorded;
 };
 enum rec_code rec_scan_open(const struct rec_job *job, const struct rec_process *process,
                             const struct rec_scan_filter *filter, struct rec_scan **scan,

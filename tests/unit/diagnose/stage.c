@@ -152,9 +152,10 @@ void stage_issue(struct stage *stage, int rank, struct call *call)
     t->gpu.ended = call->done ? op->launch : t->gpu.ended;
     if (call->started || call->done)
         rec_writer_gpu(t->writer, op->enter_ns, &t->gpu);
-    op->state = call->open || t->group ? REC_STATE_IN_CALL
-                : op->result           ? REC_STATE_FAILED
-                                       : REC_STATE_ENQUEUED;
+    op->state = call->open   ? REC_STATE_IN_CALL
+                : op->result ? REC_STATE_FAILED
+                : t->group   ? REC_STATE_IN_CALL
+                             : REC_STATE_ENQUEUED;
     if (call->open) {
         assert_true(t->nopen < 8);
         t->open[t->nopen++] = *op;

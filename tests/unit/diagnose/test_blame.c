@@ -372,6 +372,30 @@ static void refusals(void **state)
                  "healthy", "", "*");
 }
 
+/* A group that NCCL refuses and its rank survives takes no places. */
+static void refused_groups(void **state)
+{
+    (void)state;
+#define WORK    "* init w\n repeat 5 * ar w 9\n"
+#define REFUSED "2 {\n 2 ar w 9\n 2 send w 3 5\n 2 ag w 5 failed\n 2 } failed\n"
+    static const char healthy[] = WORK REFUSED "repeat 5 * ar w 9\n 2 send w 3 7\n 3 recv w 2 7\n * exit 0";
+    story_expect(4, healthy, "healthy", "", "*");
+    story_expect(4, WORK REFUSED "repeat 5 * ar w 9\n *-1 ar w 9\n" HANG, "stuck_outside_nccl", "1", "*-1");
+    story_expect_words(4, WORK REFUSED "repeat 5 * ar w 9\n *-1 ar w 9\n" HANG, "op 11 of communicator");
+    story_expect(4, WORK REFUSED "repeat 5 * ar w 9\n *-2 ar w 9\n 2 ag w 9\n" HANG, "op_mismatch", "2",
+                 "*-2");
+    /* Hashes of what came behind it were made with the other numbers. */
+    story_expect(3, WORK REFUSED "repeat 9000 * ar w 9\n * exit 0", "healthy", "", "*");
+    /* Nothing came behind it: the others wait for what it should have been. */
+    story_expect(4, WORK REFUSED "*-2 ar w 9\n" HANG, "comm_failed", "2", "*-2");
+    /* Signals and windows are numbered by us. */
+    story_expect(4,
+                 WORK "2 {\n 2 window w\n 2 ar w 9 failed\n 2 } failed\n * ar w 9\n *-2 window w open\n" HANG,
+                 "stuck_outside_nccl", "2", "*-2");
+#undef WORK
+#undef REFUSED
+}
+
 /* Calls that meet on the host, outside of the sequence of their communicator. */
 static void host_calls(void **state)
 {
@@ -420,6 +444,7 @@ int main(void)
         cmocka_unit_test(lost_teardown),
         cmocka_unit_test(refusals),
         cmocka_unit_test(broken_connections),
+        cmocka_unit_test(refused_groups),
         cmocka_unit_test(host_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

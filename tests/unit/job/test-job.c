@@ -331,6 +331,71 @@ static void test_refused(void **state)
     rec_job_close(job);
 }
 
+static void put_grouped(struct maker *maker, unsigned kind, uint64_t seq, uint8_t result, uint32_t group)
+{
+    struct rec_op op = maker_op(maker->ordinal++, seq, 0, maker->now += MS);
+    op.kind = (uint8_t)kind;
+    op.comm = kind == REC_GROUP_END ? REC_ID_NONE : 0;
+    op.peer = kind == REC_SEND ? 1 : -1;
+    op.group = group;
+    op.result = result;
+    op.state = result ? REC_STATE_FAILED : REC_STATE_IN_CALL;
+    rec_writer_ops(maker->writer, &op, 1);
+}
+
+/* Numbers of the calls on communicator 0 as a scan gives them, in order; NO_SEQ as 99. */
+static size_t scan_numbers(const struct rec_job *job, const struct rec_scan_filter *filter, uint64_t *numbers)
+{
+    struct rec_scan *scan;
+    struct rec_event event;
+    size_t count = 0;
+    assert_int_equal(rec_scan_open(job, process_at(job, 0), filter, &scan, NULL), REC_OK);
+    while (rec_scan_next(scan, &event, NULL) == REC_OK)
+        if (event.type == REC_EV_OP && event.u.op.kind != REC_GROUP_END)
+            numbers[count++] = event.u.op.flags & REC_OF_NO_SEQ ? 99 : event.u.op.seq;
+        else if (event.type == REC_EV_FRONTIER)
+            numbers[count++] = event.u.frontier.next_seq + 1000;
+    rec_scan_close(scan);
+    return count;
+}
+
+/* Nor has a group one call of which was refused: what comes behind it is counted without it. */
+static void test_refused_group(void **state)
+{
+    (void)state;
+    struct maker maker;
+    maker_open(&maker, dir, "a", maker_meta(0x10, 0, 2, "FREC_JOB_ID", "x", T0), 0);
+    maker_world(&maker, 0x100, 2, 0);
+    maker_ops(&maker, 0, 0, 2);
+    put_grouped(&maker, REC_SEND, 0, 0, 1);
+    put_grouped(&maker, REC_ALL_REDUCE, 2, 0, 1);
+    put_grouped(&maker, REC_ALL_GATHER, 3, 4, 1);
+    put_grouped(&maker, REC_GROUP_END, 0, 4, 1);
+    maker_ops(&maker, 0, 4, 1);
+    put_grouped(&maker, REC_SEND, 1, 0, 0);
+    put_grouped(&maker, REC_ALL_REDUCE, 5, 5, 2); /* nothing comes behind this one */
+    put_grouped(&maker, REC_GROUP_END, 0, 5, 2);
+    maker_frontier(&maker, 0, 6);
+    maker_close(&maker);
+    const char *dirs[] = {dir};
+    struct rec_job_options how = {.no_live = true, .analyze = true};
+    struct rec_job *job;
+    struct rec_error err = {0};
+    assert_int_equal(rec_job_open(dirs, 1, &how, &job, &err), REC_OK);
+    const struct rec_member *member = rec_job_find_communicator(job, 0x100)->members[0];
+    assert_int_equal(member->next_seq, 4);
+    assert_int_equal(member->last_op.seq, 3);
+    assert_int_equal(job_messages(member->process, 0, 1, true), 1);
+    uint64_t numbers[16];
+    static const uint64_t counted[] = {0, 1, 99, 99, 99, 2, 0, 3, 1004},
+                          recorded[] = {0, 1, 0, 2, 3, 4, 1, 5, 1006};
+    assert_int_equal(scan_numbers(job, NULL, numbers), 9);
+    assert_memory_equal(numbers, counted, sizeof(counted));
+    assert_int_equal(scan_numbers(job, &(struct rec_scan_filter){.as_recorded = true}, numbers), 9);
+    assert_memory_equal(numbers, recorded, sizeof(recorded));
+    rec_job_close(job);
+}
+
 static void test_checkpoints(void **state)
 {
     (void)state;
@@ -506,6 +571,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_derived_ranks_of_several_devices, setup, teardown),
         cmocka_unit_test_setup_teardown(test_communicators, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refused_group, setup, teardown),
         cmocka_unit_test_setup_teardown(test_checkpoints, setup, teardown),
         cmocka_unit_test_setup_teardown(test_user_redop_signature, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fates, setup, teardown),

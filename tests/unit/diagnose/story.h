@@ -14,9 +14,11 @@
  *   … started|done   the GPU was seen to begin, to end it
  *   … failed|broken  NCCL refused it with InvalidArgument, RemoteError
  *   send|recv C PEER COUNT [dtype] [stream N] [thread N]      PEER is a comm rank
- *   signal C PEER, await C PEER COUNT [index N] [context N] [untold] [stream N]   one-sided; untold: as
- * before 1.4 {   } [failed] a group;          }open   inside its GroupEnd for ever capture [G] … before an
- * op: captured into graph number G; without, launches are not seen replay G       launches it
+ *   signal C PEER | await C PEER COUNT    [index N] [context N] [untold]: as before 1.4
+ *   await C -1 COUNT several          one wait for several signals, each told by: await C PEER COUNT … part
+ *   {   } [failed] a group;          }open   inside its GroupEnd for ever
+ *   capture [G] … before an op: captured into graph number G; without, launches are not seen
+ *   replay G       launches it
  *   destroy|finalize|abort C          in finalize|destroy C   for ever inside
  *   window|devcomm C [failed] [open]  registers a window, makes a device communicator
  *   async C RESULT                    an asynchronous error is reported

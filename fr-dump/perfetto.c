@@ -128,6 +128,8 @@ static void put_flow(const struct rec_process *process, const struct rec_op *op,
 
 static void perfetto_op(const struct rec_process *process, const struct rec_op *op)
 {
+    if (op->flags & REC_OF_PART)
+        return;
     struct row row;
     row_fill(&row, process, op);
     int64_t track = thread_track(process, op);

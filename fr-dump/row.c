@@ -149,6 +149,8 @@ static void fill_result(struct row *row, const struct rec_op *op)
     }
     if (op->state > REC_STATE_UNKNOWN && op->state <= REC_STATE_ABORTED)
         set_text(row, ROW_STATE, rec_state_name((enum rec_state)op->state));
+    if (op->flags & REC_OF_PART)
+        row->values[ROW_PART].type = ROW_TRUE;
     if (!(op->flags & REC_OF_CAPTURED))
         return;
     row->values[ROW_CAPTURED].type = ROW_TRUE;

@@ -42,6 +42,7 @@
     X(ASYNC_ERROR, "async_error")                                                                            \
     X(STATE, "state")                                                                                        \
     X(CAPTURED, "captured")                                                                                  \
+    X(PART, "part")                                                                                          \
     X(GRAPH, "graph")                                                                                        \
     X(REPLAY, "replay")                                                                                      \
     X(SITE, "site")

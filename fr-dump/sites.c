@@ -97,6 +97,8 @@ static struct total *find_total(const struct rec_callsite_def *site, unsigned ki
 
 static void add_op(const struct rec_process *process, const struct rec_op *op)
 {
+    if (op->flags & REC_OF_PART)
+        return;
     const struct rec_callsite_def *site = op->callsite ? rec_process_callsite(process, op->callsite) : NULL;
     struct total *total = sites.no_memory ? NULL : find_total(site, op->kind);
     if (!total) {

@@ -145,6 +145,8 @@ static void text_op(const struct rec_process *process, const struct rec_op *op)
                seq, count, dtype ? dtype : "-", argument_text(op, argument, sizeof(argument)),
                took_text(op, took, sizeof(took)), state_text(op));
     put_signal(op);
+    if (op->flags & REC_OF_PART)
+        out_text(" part");
     if (op->group)
         out_format(" g%u", op->group);
     const struct rec_thread_def *thread = rec_process_thread(process, op->thread);

@@ -58,6 +58,37 @@ void call_refused(struct call *call)
         call->tail |= (uint64_t)REC_OF_NO_SEQ << 32;
 }
 
+/* ---- waits for several signals ---------------------------------------------------------------- */
+
+static void put_part(struct thread *thread, const struct call *whole, uint16_t stream,
+                     const struct wait_signal *what, ncclResult_t result)
+{
+    struct call part;
+    thread->launch = (uint16_t)(whole->tail >> 48);
+    op_open(thread, &part, REC_WAIT_SIGNAL, (struct comm_slot){whole->comm, (uint16_t)(whole->tail >> 32)},
+            stream, what->signals > 0 ? (uint64_t)what->signals : 0,
+            rec_signal_id(what->signal_index, what->context), what->peer, REC_DTYPE_NONE, REC_REDOP_NONE,
+            REC_OF_PART);
+    thread->launch = 0;
+    op_close(thread, &part, result);
+}
+
+void wait_close(struct thread *thread, struct call *call, int n, const ncclWaitSignalDesc_t *descriptions,
+                ncclResult_t result)
+{
+    const struct wait_signal *what = (const struct wait_signal *)descriptions;
+    /* Before the slot is closed: then it may be given to another thread. */
+    uint64_t place = atomic_load_explicit(&call->slot->words[5], memory_order_relaxed);
+    stream_op_close(thread, call, result);
+    if (n < 2 || !what || (result != ncclSuccess && result != ncclInProgress))
+        return;
+    KEEP_ERRNO;
+    uint32_t group_ops = thread->group_ops;
+    for (int i = 0; i < n; i++)
+        put_part(thread, call, (uint16_t)(place >> 16), &what[i], result);
+    thread->group_ops = group_ops; /* it was one call */
+}
+
 /* ---- init ------------------------------------------------------------------------------------ */
 
 void init_open(struct thread *thread, struct call *call, unsigned copy, unsigned kind, int nranks,

@@ -1,5 +1,5 @@
 /*
- * Calls with semantics of their own: creation and teardown of communicators, groups,
+ * Calls with semantics of their own: creation and teardown of communicators, waits for signals, groups,
  * asynchronous errors, operators. Each has an open half before and a close half after NCCL's.
  */
 #ifndef INJECT_CALLS_H
@@ -35,6 +35,10 @@ void grow_open(struct thread *thread, struct child *child, unsigned copy, ncclCo
                const ncclUniqueId *id, int rank, const ncclConfig_t *settings);
 void grow_close(struct thread *thread, struct child *child, ncclComm_t handle, ncclComm_t *out,
                 const ncclConfig_t *settings, ncclResult_t result);
+
+/* One record for the call, and where it waits for several signals, one for each of them behind it. */
+void wait_close(struct thread *thread, struct call *call, int n, const ncclWaitSignalDesc_t *descriptions,
+                ncclResult_t result);
 
 void release_open(struct thread *thread, struct call *call, unsigned kind, ncclComm_t comm);
 void release_close(struct thread *thread, struct call *call, ncclComm_t comm, ncclResult_t result);

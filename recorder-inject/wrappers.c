@@ -13,6 +13,7 @@ enum { NONE = -1 };
 #define SITE_COLL(...)          true
 #define SITE_P2P(...)           true
 #define SITE_RMA(...)           true
+#define SITE_WAIT(...)          true
 #define SITE_CALL(...)          false
 #define SITE_TEARDOWN(...)      true
 #define SITE_INIT(...)          true
@@ -41,6 +42,12 @@ enum { NONE = -1 };
     struct call call;                                                                                        \
     rma_open(thread, &call, REC_##kind, count, (unsigned)(datatype), peer, signal, comm, stream);
 #define CLOSE_RMA(...) stream_op_close(thread, &call, result);
+
+#define OPEN_WAIT(n, descriptions, comm, stream)                                                             \
+    struct call call;                                                                                        \
+    rma_open(thread, &call, REC_WAIT_SIGNAL, wait_signal_count(n, descriptions), REC_DTYPE_NONE,             \
+             wait_signal_peer(n, descriptions), wait_signal_id(n, descriptions), comm, stream);
+#define CLOSE_WAIT(n, descriptions, ...) wait_close(thread, &call, n, descriptions, result);
 
 #define OPEN_CALL(kind, comm, count, peer)                                                                   \
     struct call call;                                                                                        \

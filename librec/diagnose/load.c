@@ -67,6 +67,8 @@ static void measure_rhythm(struct diag *d, struct diag_proc *proc)
     uint32_t pauses = 0;
     for (uint32_t i = proc->first + 1; i < proc->first + proc->count; i++) {
         const struct rec_op *before = &d->ops[i - 1].op, *op = &d->ops[i].op;
+        if (op->flags & REC_OF_PART)
+            continue;
         /* Setting up takes its time once, and an end is no rhythm. */
         if (rec_kind_flags(before->kind) & (REC_KF_CREATE | REC_KF_HOST) ||
             rec_kind_flags(op->kind) & REC_KF_TEARDOWN)

@@ -331,6 +331,8 @@ static void close_group(struct diag *d, uint32_t unit_index, uint32_t end)
  */
 static void close_lost_group(struct diag *d, struct builder *b, uint32_t *open, const struct rec_op *op)
 {
+    if (*open != DIAG_NONE && d->units[*open].launched && !(op->flags & REC_OF_PART))
+        *open = DIAG_NONE; /* a wait whose parts are all here */
     if (*open == DIAG_NONE || d->ops[d->units[*open].first_op].op.group == op->group)
         return;
     d->units[*open].launched = true;
@@ -353,7 +355,8 @@ static void launch_unit(struct diag *d, struct builder *b, uint32_t index)
         enqueue(d, b, unit);
 }
 
-/* A process's ops as units. Groups take their place in the streams where GroupEnd launches them. */
+/* A process's ops as units, of a group or of a wait for several signals together. Groups take their place in
+ * the streams where GroupEnd launches them. */
 static void build_units(struct diag *d, uint32_t proc, struct builder *b)
 {
     struct diag_map threads = {0};     /* thread → its open group */
@@ -392,9 +395,11 @@ static void build_units(struct diag *d, uint32_t proc, struct builder *b)
         add_to_unit(d, unit, i);
         if (op->op.group) {
             *open = unit;
-        } else {
+        } else if (*open == DIAG_NONE) {
             d->units[unit].launched = true;
             enqueue(d, b, unit);
+            if ((flags & REC_KF_RMA) && op->op.signal == REC_SIGNAL_SEVERAL)
+                *open = unit; /* for its parts, which run with it */
         }
     }
     /* Is the end of the last group only missing? */

@@ -103,7 +103,7 @@ static void count_work(struct rec_member *m, const struct rec_op *op, unsigned f
     else if (flags & REC_KF_P2P)
         m->sends += op->kind == REC_SEND;
     else if (flags & REC_KF_RMA)
-        m->onesided++;
+        m->onesided += !(op->flags & REC_OF_PART);
     if (flags & REC_KF_DATA) {
         unsigned size = rec_dtype_size(op->dtype);
         m->bytes += op->count * (size ? size : 1);

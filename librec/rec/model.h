@@ -155,6 +155,7 @@ enum rec_op_flags {
     REC_OF_NONBLOCKING = 1 << 2, /* on a communicator with blocking=0 */
     REC_OF_NO_SEQ = 1 << 3,      /* seq is 0: it could not be counted, or NCCL refused the call */
     REC_OF_LATE = 1 << 4,        /* found only in the live region, not in the file */
+    REC_OF_PART = 1 << 5,        /* no call: one of the signals that the WaitSignal before it waits for */
 };
 
 #define REC_ID_NONE UINT32_MAX
@@ -164,7 +165,7 @@ enum rec_op_flags {
  * (sigIdx) in each context (ctx) separately. The first releases with such ops take only 0 and 0.
  */
 #define REC_SIGNAL_UNKNOWN UINT64_MAX
-#define REC_SIGNAL_SEVERAL (UINT64_MAX - 1) /* a wait described by several ncclWaitSignalDesc_t */
+#define REC_SIGNAL_SEVERAL (UINT64_MAX - 1) /* a wait with several descriptions: REC_OF_PART tells each */
 static inline uint64_t rec_signal_id(int index, int context)
 {
     return (uint64_t)(uint32_t)context << 32 | (uint32_t)index;

@@ -71,6 +71,7 @@ static void block(void)
     if ((unsigned)(datatype) >= ncclNumTypes)                                                                \
         return ncclInvalidArgument;
 #define DO_RMA(...)
+#define DO_WAIT(...)
 #define DO_CALL(...)
 #define DO_TEARDOWN(...) block();
 #define DO_GROUP_START(...)

@@ -30,7 +30,7 @@ FIELDS = {
     "op": str, "rank": int, "pid": int, "host": str, "comm": str, "comm_name": str, "comm_rank": int, "nranks": int,
     "seq": int, "count": int, "bytes": int, "datatype": str, "redop": str, "root": int, "peer": int, "signal": int,
     "context": int, "color": int, "key": int, "group": int, "stream": str, "thread": int, "enter_ns": int, "exit_ns": int, "gpu_start_ns": int,
-    "gpu_end_ns": int, "result": str, "async_error": str, "state": str, "captured": bool, "graph": int,
+    "gpu_end_ns": int, "result": str, "async_error": str, "state": str, "captured": bool, "part": bool, "graph": int,
     "replay": int, "site": str,
 }
 
@@ -232,6 +232,45 @@ def test_recovery_keeps_the_verdict():
         after = recording.analyze("--no-live")[1]["verdict"]
         assert (before["type"], before["confidence"], before["culprit_ranks"]) == ("process_dead", "certain", [0])
         assert after == {**before, "evidence": after["evidence"]}
+
+
+def test_signals():
+    """Which signal a one-sided call is about; a wait for several is one call, and told one by one."""
+    text = """
+init world
+window world 4096
+rank 0: put world 1 5 f32 0 index=1 context=1
+rank 0: signal world 1
+rank 0: signal world 1 index=2
+rank 1: group { waitsignals world 0 1 0 0 1 2; waitsignal world 0 index=1 context=1 }
+rank 0: waitsignals world 1 0 0 1 0 1
+allreduce world 8 f32 sum
+sync
+"""
+    with harness.Recording() as recording:
+        job = recording.run_script(2, text, options=["--lib", harness.BUILD / "samples/hostgpu/nccl-2.32"])
+        assert job.status == 0, job.stderr
+        calls = recording.dump()
+        told = [(c["op"], c["count"], c.get("peer"), c.get("signal"), c.get("context"), "part" in c)
+                for c in calls if c["op"] in ("PutSignal", "WaitSignal", "GroupEnd")]
+        assert told == [
+            ("PutSignal", 5, 1, 1, 1, False),
+            ("WaitSignal", 0, 1, None, None, False),
+            ("WaitSignal", 0, 1, 0, 0, True), ("WaitSignal", 0, 1, 1, 0, True),
+            ("WaitSignal", 2, 0, None, None, False),
+            ("WaitSignal", 1, 0, 0, 0, True), ("WaitSignal", 1, 0, 2, 0, True),
+            ("WaitSignal", 1, 0, 1, 1, False),
+            ("GroupEnd", 2, None, None, None, False),
+        ]
+        assert {c["state"] for c in calls if "Signal" in c["op"]} == {"completed"}
+        assert [(c["peer"], c["signal"]) for c in calls if c["op"] == "Signal"] == [(1, 0), (1, 2)]
+        lines = harness.tool(harness.FR_DUMP, recording.traces).stdout.splitlines()
+        tails = [re.sub(r".* (completed|enqueued)", r"\1", line) for line in lines if "Signal" in line]
+        assert tails == ["completed signal 1 context 1", "completed", "completed signal 2",
+                         "completed several signals", "completed part", "completed signal 1 part",
+                         "completed several signals g1", "completed part g1", "completed signal 2 part g1",
+                         "completed signal 1 context 1 g1"]
+        assert recording.analyze()[1]["verdict"]["type"] == "healthy"
 
 
 def test_everything_is_documented():

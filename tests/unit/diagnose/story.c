@@ -177,7 +177,10 @@ static bool do_data(const struct line *line)
     bool p2p = (flags & (REC_KF_P2P | REC_KF_RMA)) != 0;
     struct call call = stage_new_call(find_comm(line->stage, line->words[2], false), kind);
     call.op.count = kind == REC_SIGNAL ? 0 : strtoull(line->words[p2p ? 4 : 3], NULL, 10);
-    if (flags & REC_KF_RMA)
+    call.op.flags |= option(line, "part") ? REC_OF_PART : 0;
+    if (option(line, "several"))
+        call.op.signal = REC_SIGNAL_SEVERAL;
+    else if (flags & REC_KF_RMA)
         call.op.signal = option(line, "untold")
                              ? REC_SIGNAL_UNKNOWN
                              : rec_signal_id(number(line, "index", 0), number(line, "context", 0));

@@ -48,11 +48,41 @@ static void signals_that_are_not_told(void **state)
     story_expect(2, LOOP "1 await w 0 1\n * ar w 9\n" HANG, "p2p_unmatched", "0", "1");
 }
 
+static void a_wait_for_several_signals(void **state)
+{
+    (void)state;
+    static const char all[] = LOOP "0 signal w 2\n 1 signal w 2 index 1\n 2 await w -1 2 several\n"
+                                   "2 await w 0 1 part\n 2 await w 1 1 index 1 part\n * ar w 9\n";
+    story_expect(3, all, "healthy", "", "*");
+    /* Each of them is needed. */
+    static const char no_second[] = LOOP "0 signal w 2\n 1 signal w 2\n 2 await w -1 2 several\n"
+                                         "2 await w 0 1 part\n 2 await w 1 1 index 1 part\n * ar w 9\n" HANG;
+    story_expect(4, no_second, "p2p_unmatched", "1", "0,2-3");
+    story_expect_words(4, no_second, "WaitSignal from comm rank 1 (index 1), signal 0 of");
+    static const char no_first[] = LOOP "1 signal w 2 index 1\n 2 await w -1 2 several\n"
+                                        "2 await w 0 1 part\n 2 await w 1 1 index 1 part\n * ar w 9\n" HANG;
+    story_expect(4, no_first, "p2p_unmatched", "0", "1-3");
+    /* They are waited for at once. */
+    static const char neither[] = LOOP "3 ar w 9\n 2 await w -1 2 several\n 2 await w 0 1 part\n"
+                                       "2 await w 1 1 index 1 part\n" HANG;
+    story_expect(4, neither, "stuck_outside_nccl", "0-1", "2-3");
+    story_expect_words(4, neither, "WaitSignal from comm rank 0, signal 0 of");
+    story_expect_words(4, neither, "WaitSignal from comm rank 1 (index 1), signal 0 of");
+    /* In a group with what it waits for. */
+    static const char exchange[] = LOOP "0-1 {\n 0 await w -1 2 several\n 0 await w 1 1 part\n"
+                                        "0 await w 1 1 index 1 part\n 0 signal w 1\n 1 await w 0 1\n"
+                                        "1 signal w 0 index 1\n 1 signal w 0\n 0-1 }\n * ar w 9\n";
+    story_expect(2, exchange, "healthy", "", "*");
+    /* Without its parts, as when they got no room, it is taken as fulfilled. */
+    story_expect(3, LOOP "2 await w -1 2 several\n * ar w 9\n", "healthy", "", "*");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_signal_counts_for_itself),
         cmocka_unit_test(signals_that_are_not_told),
+        cmocka_unit_test(a_wait_for_several_signals),
     };
     return cmocka_run_group_tests_name("signals", tests, NULL, NULL);
 }

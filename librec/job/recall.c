@@ -117,7 +117,7 @@ static bool count_message(struct job_pairs *pairs, const struct rec_op *op)
 
 /*
  * NCCL gives signals no number: each index in each context is counted by itself, one by one, waits by how
- * many they ask for. A wait for several signals or peers has no place among them.
+ * many they ask for. A wait for several signals or peers has no place among them, nor what a graph does.
  */
 static bool number_signal(struct job_pairs *pairs, struct rec_op *op)
 {
@@ -133,7 +133,10 @@ static bool number_signal(struct job_pairs *pairs, struct rec_op *op)
     uint32_t *next = pair_of(pairs, pair_key(op->comm, op->peer, sends, numbered_by(op->signal)));
     if (!next)
         return pairs->overflow;
-    if (*next >= UINT32_MAX - count)
+    /* One of a graph is raised with each launch: any number of them. */
+    if (sends && (op->flags & REC_OF_CAPTURED))
+        *next = UINT32_MAX;
+    if ((op->flags & REC_OF_CAPTURED) || *next >= UINT32_MAX - count)
         return true;
     *next += (uint32_t)count;
     op->seq = *next - 1;

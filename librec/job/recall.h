@@ -70,8 +70,8 @@ void job_facts(const struct rec_process *process, struct job_facts *facts);
  */
 uint32_t job_messages(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send);
 /*
- * Likewise how many of this signal. UINT32_MAX also where signals are not recorded in the same way: some are
- * told and others not, as by a recorder before trace format 1.4.
+ * Likewise how many of this signal. UINT32_MAX also where a graph raises it, or where signals are not
+ * recorded in the same way: some are told and others not, as by a recorder before trace format 1.4.
  */
 uint32_t job_signals(const struct rec_process *process, uint32_t comm_id, int32_t peer, bool send,
                      uint64_t signal);

@@ -77,12 +77,26 @@ static void a_wait_for_several_signals(void **state)
     story_expect(3, LOOP "2 await w -1 2 several\n * ar w 9\n", "healthy", "", "*");
 }
 
+static void signals_of_graphs(void **state)
+{
+    (void)state;
+    /* Each launch raises it again, which no record counts. */
+    static const char raised[] = "* init w\n 0 capture 1\n 0 signal w 1\n repeat 5 0 replay 1\n"
+                                 "repeat 5 1 await w 0 1\n * ar w 9\n";
+    story_expect(2, raised, "healthy", "", "*");
+    /* And what is waited for inside one, is no wait of the stream where it was captured. */
+    story_expect(
+        2, "* init w\n 1 capture 1\n 1 await w 0 5\n * ar w 9\n 0 signal w 1\n 1 await w 0 1\n * ar w 9\n",
+        "healthy", "", "*");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_signal_counts_for_itself),
         cmocka_unit_test(signals_that_are_not_told),
         cmocka_unit_test(a_wait_for_several_signals),
+        cmocka_unit_test(signals_of_graphs),
     };
     return cmocka_run_group_tests_name("signals", tests, NULL, NULL);
 }

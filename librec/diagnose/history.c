@@ -47,7 +47,7 @@ static uint64_t token_of(const struct diag_op *op)
     uint64_t place = op->member ? op->member->comm->index : DIAG_NONE;
     bool message = diag_pairs(&op->op);
     uint64_t side = message ? (uint64_t)(uint32_t)op->op.peer << 8 | op->op.kind : 0;
-    return diag_key(op->sig, place, side);
+    return diag_key(op->sig ^ rec_mix64(op->op.signal), place, side);
 }
 
 /*
@@ -179,7 +179,9 @@ static bool concerns(const struct diag_op *op, const struct diag_question *asked
 {
     if (!op->member || op->member->comm != asked->comm)
         return false;
-    return asked->message ? op->op.kind == asked->kind && op->op.peer == asked->peer : !diag_pairs(&op->op);
+    /* A write raises a signal like any other. */
+    unsigned kind = op->op.kind == REC_PUT_SIGNAL ? REC_SIGNAL : op->op.kind;
+    return asked->message ? kind == asked->kind && op->op.peer == asked->peer : !diag_pairs(&op->op);
 }
 
 struct diag_question diag_asks(const struct diag_op *op, bool counterpart)
@@ -188,7 +190,7 @@ struct diag_question diag_asks(const struct diag_op *op, bool counterpart)
     asked.kind = op->op.kind;
     asked.peer = op->op.peer;
     if (counterpart && asked.message) {
-        asked.kind = asked.kind == REC_SEND ? REC_RECV : asked.kind == REC_RECV ? REC_SEND : asked.kind;
+        asked.kind = asked.kind == REC_SEND ? REC_RECV : asked.kind == REC_RECV ? REC_SEND : REC_SIGNAL;
         asked.peer = (int32_t)op->member->comm_rank;
     }
     return asked;

@@ -90,6 +90,20 @@ static void signals_of_graphs(void **state)
         "healthy", "", "*");
 }
 
+/* Nine rounds as always, then one in which one of the two uses another index. */
+#define ROUNDS "* init w\n loop 9 ( 0 signal w 1, 1 await w 0 1, * ar w 9 )\n"
+
+static void the_past_tells_who_changed_the_signal(void **state)
+{
+    (void)state;
+    static const char waiter[] = ROUNDS "0 signal w 1\n 1 await w 0 1 index 1\n * ar w 9\n" HANG;
+    story_expect(3, waiter, "p2p_unmatched", "1", "0,2");
+    static const char sender[] = ROUNDS "0 signal w 1 index 1\n 1 await w 0 1\n * ar w 9\n" HANG;
+    story_expect(3, sender, "p2p_unmatched", "0", "1-2");
+    story_expect_doubt(3, waiter, "likely", "1", "");
+    story_expect_doubt(3, sender, "likely", "0", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -97,6 +111,7 @@ int main(void)
         cmocka_unit_test(signals_that_are_not_told),
         cmocka_unit_test(a_wait_for_several_signals),
         cmocka_unit_test(signals_of_graphs),
+        cmocka_unit_test(the_past_tells_who_changed_the_signal),
     };
     return cmocka_run_group_tests_name("signals", tests, NULL, NULL);
 }

@@ -363,7 +363,9 @@ void classify_one_too_many(struct classify *c, const struct diag_wait *wait, uin
     diag_say_place(&t, d->procs[came].p, &op->op);
     diag_printf(&t, ", for which ");
     diag_say_proc(&t, d->procs[gone].p);
-    diag_printf(&t, " has no counterpart: it is the former that left its loop");
+    diag_printf(&t, " has no counterpart: ");
+    diag_printf(&t, departure->seen ? "it is the former that left its loop"
+                                    : "others whose calls were the same so far did not call it either");
     diag_summary(d, f, &t);
     diag_evidence_departure(d, f, departure);
     diag_evidence_op(d, f, op, "waits in");

@@ -247,13 +247,18 @@ void diag_evidence_departure(struct diag *d, struct rec_finding *f, const struct
         diag_printf(&t, " of ");
         diag_say_comm(&t, op->member->comm);
     }
-    diag_printf(&t, " at a point where it had called ");
+    diag_printf(&t, " at a point where ");
+    if (departure->seen)
+        diag_printf(&t, "it had called ");
+    else
+        diag_say_twin(d, &t, departure);
     diag_say_op(&t, &expected->op);
     if (expected->member) {
         diag_printf(&t, " of ");
         diag_say_comm(&t, expected->member->comm);
     }
-    diag_printf(&t, " %u times before", departure->seen);
+    if (departure->seen)
+        diag_printf(&t, " %u times before", departure->seen);
     if (t.data)
         diag_evidence(d, f, d->procs[op->proc].p, op->op.seq, op->op.enter_ns, "%s", t.data);
     free(t.data);

@@ -169,7 +169,11 @@ static void say_instead(struct diag *d, struct diag_text *t, uint32_t only, cons
         diag_printf(t, " called ");
         diag_say_op(t, &d->ops[left->op].op);
         diag_say_place(t, d->procs[d->ops[left->op].proc].p, &d->ops[left->op].op);
-        diag_printf(t, " where it had always called ");
+        diag_printf(t, " where ");
+        if (left->seen)
+            diag_printf(t, "it had always called ");
+        else
+            diag_say_twin(d, t, left);
         diag_say_op(t, &d->ops[left->expected].op);
     } else if (instead) {
         diag_printf(t, " waits in ");
@@ -323,6 +327,14 @@ static bool choose(struct classify *c, const struct knot *k, bool order, const s
     return !s->alone && order && exceptions(c, k);
 }
 
+static bool by_twins(const struct classify_suspects *s)
+{
+    for (size_t i = 0; s->nleft && i < s->count; i++)
+        if (s->left[i])
+            return !s->what[i].seen;
+    return false;
+}
+
 static const char *knot_words(bool order, bool graphs, bool some, const struct classify_suspects *s)
 {
     if (order && graphs)
@@ -330,6 +342,10 @@ static const char *knot_words(bool order, bool graphs, bool some, const struct c
                     : "launched graphs in different orders and wait for each other";
     if (some && order)
         return "issued collectives of several communicators in another order than the others";
+    if (some && by_twins(s))
+        return "called something else than those with the same calls before, and now all wait for each other "
+               "in a "
+               "circle";
     if (some && s->nleft)
         return "left the loop that it had followed, and now all wait for each other in a circle";
     if (some)

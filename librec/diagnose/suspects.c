@@ -186,15 +186,48 @@ static bool left_for(struct classify *c, uint32_t proc, uint32_t component, stru
     return false;
 }
 
+/* What a process of the knot waits in; DIAG_NONE. */
+static uint32_t blocked_op(const struct diag *d, uint32_t proc, uint32_t component)
+{
+    for (uint32_t e = d->edge_start[proc]; e < d->edge_start[proc + 1]; e++)
+        if (classify_inside(d, d->edges[e].to, component) && d->edges[e].op != DIAG_NONE)
+            return d->edges[e].op;
+    return DIAG_NONE;
+}
+
+/* Have some called something else than their twins outside the knot, and all others the same? */
+static bool by_twins(struct classify *c, uint32_t component, struct classify_suspects *s,
+                     enum diag_twin *twins)
+{
+    const struct diag *d = c->d;
+    size_t same = 0;
+    for (uint32_t p = 0; p < d->nprocs; p++)
+        c->reached[p] = classify_inside(d, p, component);
+    for (size_t i = 0; i < s->count; i++) {
+        uint32_t op = blocked_op(d, s->procs[i], component);
+        twins[i] = op == DIAG_NONE ? DIAG_TWIN_NONE : diag_twins_tell(d, op, c->reached, &s->what[i]);
+        s->left[i] = twins[i] == DIAG_TWIN_OTHER;
+        s->nleft += s->left[i];
+        same += twins[i] == DIAG_TWIN_SAME;
+    }
+    return s->nleft && s->nleft + same == s->count;
+}
+
 void classify_departures(struct classify *c, uint32_t component, struct classify_suspects *s)
 {
     bool all_kept = true;
+    enum diag_twin twins[CLASSIFY_SUSPECTS_MAX];
+    s->nleft = 0;
+    if (by_twins(c, component, s, twins))
+        return;
     s->nleft = 0;
     for (size_t i = 0; i < s->count; i++) {
-        bool kept;
-        s->left[i] = left_for(c, s->procs[i], component, &s->what[i], &kept);
+        bool kept = false;
+        bool left = twins[i] == DIAG_TWIN_OTHER || left_for(c, s->procs[i], component, &s->what[i], &kept);
+        all_kept = all_kept && (left || kept);
+        /* What its twins did as well is how the program goes on. */
+        s->left[i] = left && twins[i] != DIAG_TWIN_SAME;
         s->nleft += s->left[i];
-        all_kept = all_kept && (s->left[i] || kept);
     }
     if (!all_kept || s->nleft * 2 > s->count)
         s->nleft = 0;

@@ -164,19 +164,50 @@ static uint32_t culprit_of(const struct classify *c, uint32_t proc)
     return f && diag_lists_rank(f->culprits, f->nculprits, c->d->procs[proc].p->rank) ? finding : 0;
 }
 
+/* The last op that it launched; DIAG_NONE. */
+static uint32_t last_launched(const struct diag *d, uint32_t proc)
+{
+    for (uint32_t i = d->procs[proc].first + d->procs[proc].count; i-- > d->procs[proc].first;)
+        if (d->ops[i].unit != DIAG_NONE && !d->ops[i].failed)
+            return i;
+    return DIAG_NONE;
+}
+
+/* Have the others of either side's kind done the same, and those of the other's not? As by_history(). */
+static int by_twins(struct classify *c, uint32_t op, struct sides sides, enum diag_twin *came,
+                    struct diag_departure *departure)
+{
+    struct diag *d = c->d;
+    uint32_t last = last_launched(d, sides.gone);
+    for (uint32_t p = 0; p < d->nprocs; p++)
+        c->reached[p] = p == sides.came || p == sides.gone;
+    struct diag_departure left;
+    *came = diag_twins_tell(d, op, c->reached, departure);
+    enum diag_twin gone = last == DIAG_NONE ? DIAG_TWIN_NONE : diag_twins_tell(d, last, c->reached, &left);
+    return *came == DIAG_TWIN_OTHER && gone == DIAG_TWIN_SAME   ? 1
+           : *came == DIAG_TWIN_SAME && gone == DIAG_TWIN_OTHER ? -1
+                                                                : 0;
+}
+
 /* Has one of the two left its own loop on this communicator, and the other not? 1: who came, -1: who left. */
-static int by_history(struct diag *d, const struct diag_wait *wait, struct sides sides,
+static int by_history(struct classify *c, const struct diag_wait *wait, struct sides sides,
                       struct diag_departure *departure)
 {
+    struct diag *d = c->d;
     struct diag_habit came, gone;
+    enum diag_twin like;
     if (sides.ncame != 1 || sides.ngone != 1 || d->procs[sides.came].gap_ns || d->procs[sides.gone].gap_ns)
         return 0;
     uint32_t op = d->matches[wait->match].first_op,
              end = d->procs[sides.gone].first + d->procs[sides.gone].count;
+    int twins = by_twins(c, op, sides, &like, departure);
+    if (twins)
+        return twins;
     struct diag_question call = diag_asks(&d->ops[op], false), counterpart = diag_asks(&d->ops[op], true);
     diag_habit(d, sides.came, &call, op, &came);
     diag_habit(d, sides.gone, &counterpart, end, &gone);
     *departure = came.left ? came.departure : gone.departure;
+    came.left = came.left && like != DIAG_TWIN_SAME; /* what others did as well is how the program goes on */
     return came.left && !gone.left ? 1 : gone.left && came.kept && !came.left ? -1 : 0;
 }
 
@@ -226,7 +257,7 @@ static void decide_tie(struct classify *c, const struct diag_wait *wait, const u
     int side = 0;
     if (sides.ncame == sides.ngone)
         side = (tally[sides.came] > tally[sides.gone]) - (tally[sides.came] < tally[sides.gone]);
-    int history = side ? 0 : by_history(d, wait, sides, &departure);
+    int history = side ? 0 : by_history(c, wait, sides, &departure);
     if (history > 0)
         classify_one_too_many(c, wait, sides.came, sides.gone, &departure);
     else if (side > 0)

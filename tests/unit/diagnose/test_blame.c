@@ -138,6 +138,35 @@ static void siblings(void **state)
     story_expect_words(6, both, "; likewise rank");
 }
 
+/* Two pipelines, which exchange two messages a step, and from now on three. */
+#define PIPELINES                                                                                            \
+    "* init w\n 0-1 split w a\n 2-3 split w b\n"                                                             \
+    "loop 9 ( 0 send a 1 64, 1 recv a 0 64, 2 send b 1 64, 3 recv b 0 64, 0 send a 1 64, 1 recv a 0 64,"     \
+    " 2 send b 1 64, 3 recv b 0 64, * ar w 8 )\n"                                                            \
+    "repeat 3 2 send b 1 64\n repeat 3 3 recv b 0 64\n repeat 3 0 send a 1 64\n repeat 2 1 recv a 0 64\n"
+
+static void twins(void **state)
+{
+    (void)state;
+    /* What the other pipeline does as well is the program's next phase: not who left its loop is wrong. */
+    story_expect(4, PIPELINES "1-3 ar w 8\n" HANG, "p2p_unmatched", "1", "0,2-3");
+    story_expect_words(4, PIPELINES "1-3 ar w 8\n" HANG, "which had called the same so far, called Recv");
+    story_expect_doubt(4, PIPELINES "1 exit 0\n" HANG, "possible", "1", "0");
+    /* And the other way round: what only one pipeline does is a call too many. */
+    story_expect(
+        4,
+        "* init w\n 0-1 split w a\n 2-3 split w b\n"
+        "loop 9 ( 0 send a 1 64, 1 recv a 0 64, 2 send b 1 64, 3 recv b 0 64, * ar w 8 )\n"
+        "0 send a 1 64\n 1 recv a 0 64\n 2 send b 1 64\n 3 recv b 0 64\n 0 send a 1 64\n 1-3 ar w 8\n" HANG,
+        "rank_not_joined", "0", "1-3");
+    /* A pipeline that is a step ahead, or did something else before, says nothing. */
+    story_expect(4,
+                 "* init w\n 0-1 split w a\n 2-3 split w b\n 2 send b 1 64\n 3 recv b 0 64\n"
+                 "loop 9 ( 0 send a 1 64, 1 recv a 0 64, 2 send b 1 64, 3 recv b 0 64, * ar w 8 )\n"
+                 "2 send b 1 64\n 3 recv b 0 64\n 0 send a 1 64\n 1-3 ar w 8\n" HANG,
+                 "p2p_unmatched", "1", "0,2-3");
+}
+
 static void past(void **state)
 {
     (void)state;
@@ -432,6 +461,7 @@ int main(void)
         cmocka_unit_test(those_who_left_against_those_who_came),
         cmocka_unit_test(circles),
         cmocka_unit_test(siblings),
+        cmocka_unit_test(twins),
         cmocka_unit_test(past),
         cmocka_unit_test(majorities),
         cmocka_unit_test(open_ties),

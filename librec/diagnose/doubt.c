@@ -10,7 +10,8 @@
 
 #include <stdlib.h>
 
-/* Work that was followed by other work on its stream for so long has completed. */
+/* Work that was followed by other work on its stream for so long has completed, but where the host is held
+ * up in launching more: then the queue of the stream is full. */
 #define SETTLED_NS (NS_PER_S / 20)
 /* What was issued so shortly before a process ended may not have been finished. */
 #define LAST_WORK_NS NS_PER_S
@@ -50,13 +51,30 @@ static bool end_unseen(const struct diag_op *op)
            launched && op->member->teardown.kind == REC_NONE;
 }
 
+/* By match: is somebody known not to have come to it, or not to have launched it? */
+static bool *find_lacking(const struct diag *d)
+{
+    bool *lacking = malloc((d->nmatches + 1) * sizeof *lacking);
+    for (size_t i = 0; lacking && i < d->nmatches; i++)
+        lacking[i] = d->matches[i].absent > 0;
+    for (size_t i = 0; lacking && i < d->nops; i++) {
+        const struct diag_op *op = &d->ops[i];
+        if (op->match == DIAG_NONE)
+            continue;
+        bool open = op->op.flags & REC_OF_OPEN, creates = rec_kind_flags(op->op.kind) & REC_KF_CREATE;
+        bool never_came = open && creates && d->matches[op->match].unseen;
+        lacking[op->match] = lacking[op->match] || never_came || !d->units[op->unit].launched;
+    }
+    return lacking;
+}
+
 /* Silent, without having called anything that others did not come to. */
-static bool is_quiet(const struct diag *d, const struct diag_proc *proc)
+static bool is_quiet(const struct diag *d, const struct diag_proc *proc, const bool *lacking)
 {
     if (proc->p->fate == REC_FATE_EXITED)
         return false;
     for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
-        if (d->ops[i].match != DIAG_NONE && d->matches[d->ops[i].match].absent)
+        if (d->ops[i].match != DIAG_NONE && lacking[d->ops[i].match])
             return false;
     return true;
 }
@@ -102,10 +120,11 @@ static void mark_tails_of(struct diag *d, const struct diag_proc *proc, const bo
 static void mark_tails(struct diag *d)
 {
     bool *quiet = calloc(d->nprocs + 1, sizeof *quiet), *among = calloc(d->nmatches + 1, sizeof *among);
+    bool *lacking = find_lacking(d);
     struct diag_map passed = {0};
-    d->oom = d->oom || !quiet || !among;
+    d->oom = d->oom || !quiet || !among || !lacking;
     for (size_t p = 0; p < d->nprocs && !d->oom; p++)
-        quiet[p] = is_quiet(d, &d->procs[p]);
+        quiet[p] = is_quiet(d, &d->procs[p], lacking);
     for (size_t i = 0; i < d->nmatches && !d->oom; i++)
         among[i] = among_quiet(d, &d->matches[i], quiet);
     for (size_t p = 0; p < d->nprocs && !d->oom; p++)
@@ -114,6 +133,7 @@ static void mark_tails(struct diag *d)
     diag_map_free(&passed);
     free(quiet);
     free(among);
+    free(lacking);
 }
 
 /* Something after which all that have a part in it fell silent together, and that is all that is known. */
@@ -188,7 +208,7 @@ void diag_mark_doubts(struct diag *d)
         m->doubtful = false;
         for (uint32_t j = m->first_op; j != DIAG_NONE && !m->doubtful; j = d->ops[j].match_next) {
             const struct diag_op *newest = &d->ops[diag_map_get(&last, stream_key(&d->ops[j]))];
-            m->doubtful = newest->op.enter_ns <= d->ops[j].op.enter_ns + SETTLED_NS;
+            m->doubtful = newest->op.enter_ns <= d->ops[j].op.enter_ns + SETTLED_NS || is_inside(d, newest);
         }
     }
     diag_map_free(&last);

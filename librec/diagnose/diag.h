@@ -278,6 +278,7 @@ struct diag {
     size_t nwaits, waits_cap;
     struct diag_edge *edges;
     size_t nedges, edges_cap;
+    bool buffered;          /* some sends may have completed without their receives */
     struct diag_edge *past; /* to waits that are over, and explained without the rest of the graph */
     size_t npast;
     uint32_t *edge_start; /* by node, nodes + 1 entries, after diag_wait */
@@ -494,9 +495,9 @@ void diag_evidence_departure(struct diag *d, struct rec_finding *f, const struct
 enum diag_twin { DIAG_TWIN_NONE, DIAG_TWIN_SAME, DIAG_TWIN_OTHER };
 /*
  * What other processes say of this one, which had called the same as they did, call for call, on the same
- * communicators or with the same part in others of their kind: have they called the same up to the op at upto,
- * too? OTHER: no, and departure tells where. NONE: there is none, or they disagree. Those involved (by process)
- * are not asked.
+ * communicators or with the same part in others of their kind: have they called the same up to the op at
+ * upto, too? OTHER: no, and departure tells where. NONE: there is none, or they disagree. Those involved (by
+ * process) are not asked.
  */
 enum diag_twin diag_twins_tell(const struct diag *d, uint32_t upto, const bool *involved,
                                struct diag_departure *departure);

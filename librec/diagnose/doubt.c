@@ -258,6 +258,8 @@ static bool in_graph(const struct diag_proc *proc, const struct diag_op *op)
 
 bool diag_doubts(const struct diag *d)
 {
+    if (d->buffered)
+        return true;
     for (size_t i = 0; i < d->nmatches; i++)
         if (d->matches[i].doubtful)
             return true;

@@ -154,8 +154,9 @@ static void run_units(struct diag *d, struct work *work)
 }
 
 /*
- * NCCL buffers small messages: a send may complete before its receive is posted. Where a
- * host went on for long after a send that looks blocked, that is what happened.
+ * NCCL buffers small messages: a send may complete before its receive is posted. Where a host went on for
+ * long after a send that looks blocked, that is what happened; or only its stream stands still, so while
+ * doubting it is noted and no more.
  */
 static bool release_eager_sends(struct diag *d, struct work *work)
 {
@@ -168,6 +169,9 @@ static bool release_eager_sends(struct diag *d, struct work *work)
         const struct diag_proc *proc = &d->procs[op->proc];
         uint64_t last = d->ops[proc->first + proc->count - 1].op.enter_ns;
         if (m->compatible && !m->absent && !m->unfinished && last > op->op.enter_ns + EAGER_NS) {
+            d->buffered = true;
+            if (work->doubting)
+                return false;
             finish_op(d, work, i);
             any = true;
         }

@@ -322,6 +322,23 @@ static void silence_behind_a_host(void **state)
 }
 
 /* In a group what one communicator does on several streams is launched at once. */
+/* Rank 0 sends once too often, and what it receives stands behind that: rank 1 may wait for it in its send.
+ */
+static void buffered_or_blocked(void **state)
+{
+    (void)state;
+    story_expect_doubt(
+        3,
+        "* init w\n 0-1 init c\n loop 5 ( 0 send w 1 8 stream 6, 1 recv w 0 8 stream 6, 0 recv w 1 8 stream "
+        "6,"
+        " 1 send w 0 8 stream 6 )\n"
+        "0 send w 1 8 stream 6\n 1 recv w 0 8 stream 6\n 0 send w 1 8 stream 6\n 1 send w 0 8 stream 6\n"
+        "0 recv w 1 8 stream 6\n repeat 3000 * ar w 9\n 1 send w 2 9\n 2 recv w 1 9\n 0 ar c 5\n 2 destroy "
+        "w\n"
+        "2 exit 0\n 0-1 wait 8000\n 0-1 dies 6",
+        "unknown", "", "1");
+}
+
 static void silence_behind_a_group(void **state)
 {
     (void)state;
@@ -476,6 +493,7 @@ int main(void)
         cmocka_unit_test(silence_behind_a_collective),
         cmocka_unit_test(silence_behind_a_host),
         cmocka_unit_test(silence_behind_a_group),
+        cmocka_unit_test(buffered_or_blocked),
         cmocka_unit_test(lost_teardown),
         cmocka_unit_test(refusals),
         cmocka_unit_test(broken_connections),

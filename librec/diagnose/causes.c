@@ -200,11 +200,8 @@ static void cause_of_never(struct classify *c, const struct diag_partner *partne
         break;
     case DIAG_NEVER_LEFT_OUT:
         cause->type = REC_VERDICT_P2P_UNMATCHED;
-        if (c->d->matches[wait->match].onesided)
-            diag_printf(&cause->why, "went on to what follows without the signal");
-        else
-            diag_printf(&cause->why, "posted its part of the exchange without the matching %s",
-                        c->d->ops[wait->op].op.kind == REC_SEND ? "Recv" : "Send");
+        diag_printf(&cause->why, "posted its part of the exchange without the matching %s",
+                    c->d->ops[wait->op].op.kind == REC_SEND ? "Recv" : "Send");
         break;
     case DIAG_NEVER_NO:
     case DIAG_NEVER_MISMATCH:

@@ -225,23 +225,6 @@ static bool left_out(const struct diag *d, const struct diag_wait *wait, uint32_
     return false;
 }
 
-/* The peer stands at work that comes behind the wait on the waiter's stream. */
-static bool went_past(const struct diag *d, const struct diag_wait *wait, uint32_t peer_proc)
-{
-    const struct diag_op *waiter = &d->ops[wait->op];
-    const struct diag_proc *proc = &d->procs[waiter->proc];
-    for (uint32_t i = wait->op + 1; i < proc->first + proc->count; i++) {
-        const struct diag_op *later = &d->ops[i];
-        if (later->match == DIAG_NONE || later->active || later->op.stream != waiter->op.stream ||
-            d->matches[later->match].src >= 0)
-            continue;
-        for (uint32_t j = d->matches[later->match].first_op; j != DIAG_NONE; j = d->ops[j].match_next)
-            if (d->ops[j].proc == peer_proc && d->ops[j].active)
-                return true;
-    }
-    return false;
-}
-
 static bool tore_down_before(const struct diag *d, const struct diag_wait *wait,
                              const struct rec_member *member)
 {
@@ -272,8 +255,7 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
     bool waited = proc->waits || (wait->over && proc->got_over);
     if (partner->reason != DIAG_ABSENT || diag_came_late(d, wait, partner->proc) != DIAG_NONE)
         return DIAG_NEVER_NO;
-    if (wait->kind == DIAG_WAIT_P2P && (d->matches[wait->match].onesided ? went_past(d, wait, partner->proc)
-                                                                         : left_out(d, wait, partner->proc)))
+    if (wait->kind == DIAG_WAIT_P2P && !d->matches[wait->match].onesided && left_out(d, wait, partner->proc))
         return DIAG_NEVER_LEFT_OUT;
     if (proc->early_dead && !waited && !proc->followed && mostly_for_the_dead(wait, proc))
         return DIAG_NEVER_DEAD;

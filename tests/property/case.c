@@ -264,8 +264,12 @@ static void print_act(const struct made *made, int rank, const struct act *act)
     printf(" %s c%d", rec_kind_name(act->kind), act->comm);
     if (act->child >= 0)
         printf(" → c%d", act->child);
-    if (rec_kind_flags(act->kind) & REC_KF_P2P)
+    if (rec_kind_flags(act->kind) & (REC_KF_P2P | REC_KF_RMA))
         printf(" rank %d", made->plan.comms[act->comm].members[act->peer]);
+    if (rec_kind_flags(act->kind) & REC_KF_RMA)
+        printf(" index %u", act->signal);
+    if (act->kind == REC_WAIT_SIGNAL)
+        printf(" %" PRIu64 " times s%d", act->count, act->stream);
     if (rec_kind_flags(act->kind) & REC_KF_DATA)
         printf(" %" PRIu64 "×%u s%d", act->count, act->dtype, act->stream);
     printf(is_guilty(made, rank) && (!act->step || act->odd) ? " ←;" : ";");

@@ -81,6 +81,8 @@ static bool fits(const struct act *a, const struct act *b)
 {
     if ((rec_kind_flags(a->kind) & REC_KF_P2P) && a->what == ACT_CALL)
         return machine_bytes(a) == machine_bytes(b);
+    if ((rec_kind_flags(a->kind) & REC_KF_RMA) && a->what == ACT_CALL)
+        return true;
     if (a->kind != b->kind)
         return false;
     return !(rec_kind_flags(a->kind) & REC_KF_DATA) || machine_bytes(a) == machine_bytes(b);

@@ -33,6 +33,21 @@ static size_t new_call(struct machine *m, int rank, int lane, const struct act *
     return run->ncalls++;
 }
 
+/* A wait ends with the last signal of those it waits for; raising one needs nobody. */
+static uint32_t post_signal(struct machine *m, int rank, const struct act *act, uint32_t *delivers)
+{
+    int self = plan_place(&m->plan->comms[act->comm], rank);
+    bool waits = act->kind == REC_WAIT_SIGNAL;
+    uint64_t *number = &m->hosts[rank].signals[act->comm][act->peer][act->signal][waits];
+    *number += waits ? act->count : 1;
+    uint32_t meeting = machine_meet(m, 7, act, (*number - 1) * SIGNALS + act->signal,
+                                    waits ? act->peer : self, waits ? self : act->peer, 2);
+    if (waits)
+        return meeting;
+    *delivers = meeting;
+    return machine_meet(m, 0, act, m->nops, self, act->peer, 1);
+}
+
 /* The op of a call; its number among the data ops is taken where the call is made. */
 static uint32_t post(struct machine *m, int rank, const struct call *call, uint32_t part)
 {
@@ -42,6 +57,8 @@ static uint32_t post(struct machine *m, int rank, const struct call *call, uint3
     uint32_t meeting, delivers = NONE;
     if (act->what == ACT_GRAPH) {
         meeting = machine_meet(m, 3, act, call->seq, -1, -1, comm->nmembers);
+    } else if (rec_kind_flags(act->kind) & REC_KF_RMA) {
+        meeting = post_signal(m, rank, act, &delivers);
     } else if (rec_kind_flags(act->kind) & REC_KF_P2P) {
         int self = plan_place(comm, rank);
         bool send = act->kind == REC_SEND;

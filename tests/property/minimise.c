@@ -146,9 +146,9 @@ static void leave_comm(struct plan *plan, int comm, int place)
             for (size_t i = 0; i < lane->count; i++) {
                 struct act act = lane->acts[i];
                 unsigned flags = act.what == ACT_CALL && act.comm == comm ? rec_kind_flags(act.kind) : 0;
-                bool place_matters =
-                    (flags & (REC_KF_P2P | REC_KF_ROOT)) || (flags && act.kind == REC_COMM_INIT_RANK_CONFIG);
-                if ((flags & REC_KF_P2P) && act.peer == place)
+                bool place_matters = (flags & (REC_KF_P2P | REC_KF_RMA | REC_KF_ROOT)) ||
+                                     (flags && act.kind == REC_COMM_INIT_RANK_CONFIG);
+                if ((flags & (REC_KF_P2P | REC_KF_RMA)) && act.peer == place)
                     continue;
                 if (place_matters && act.peer > place)
                     act.peer--;

@@ -258,7 +258,7 @@ static void make_comms(struct maker *m)
 
 /* ---- steps ---- */
 
-enum step_kind { STEP_COLL, STEP_RING, STEP_CHAIN, STEP_PAIRS, STEP_UNEVEN };
+enum step_kind { STEP_COLL, STEP_RING, STEP_CHAIN, STEP_PAIRS, STEP_UNEVEN, STEP_SIGNALS };
 
 struct step {
     enum step_kind kind;
@@ -267,7 +267,7 @@ struct step {
     uint8_t dtype, redop;
     int root, stream;
     uint64_t count;
-    uint32_t salt; /* of uneven sizes */
+    uint32_t salt; /* of uneven sizes, and of signals */
 };
 
 struct body {
@@ -292,6 +292,8 @@ static struct step new_step(struct maker *m)
     s.stream =
         m->any_stream ? m->families[s.family].lane * 4 + pick(m->rng, 0, 2) : m->families[s.family].stream;
     s.kind = rng_chance(m->rng, 70) ? STEP_COLL : (enum step_kind)pick(m->rng, STEP_RING, STEP_UNEVEN);
+    if (s.kind != STEP_COLL && m->plan->nhosts % 2 && s.salt % 3 == 0)
+        s.kind = STEP_SIGNALS;
     return s;
 }
 
@@ -376,12 +378,44 @@ static void add_messages(struct maker *m, const struct step *s, int comm, bool g
         add_group(m, comm, ACT_GROUP_END);
 }
 
+/* Around the ring, one after another or in groups; a signal has a stream of its own. */
+static void add_signals(struct maker *m, const struct step *s, int comm, bool grouped)
+{
+    struct plan_comm *c = &m->plan->comms[comm];
+    int raised = 1 + (int)(s->salt >> 4) % 2;
+    bool own_group = !grouped && (s->salt >> 5) % 2;
+    struct act act = new_call(comm, (s->salt >> 6) % 2 ? REC_PUT_SIGNAL : REC_SIGNAL), wait = act;
+    act.count = s->count;
+    act.dtype = act.kind == REC_PUT_SIGNAL ? s->dtype : REC_DTYPE_NONE;
+    act.signal = wait.signal = (uint8_t)((s->salt >> 8) % SIGNALS);
+    act.stream = wait.stream = (int16_t)(m->any_stream ? s->stream / 4 * 4 + act.signal : s->stream);
+    wait.kind = REC_WAIT_SIGNAL;
+    wait.count = (uint64_t)raised;
+    next_step(m->plan);
+    uint32_t group = m->plan->step;
+    if (own_group)
+        add_group(m, comm, ACT_GROUP_START);
+    for (int i = 0; i < c->nmembers && c->nmembers > 1; i++) {
+        next_step(m->plan);
+        act.peer = (i + 1) % c->nmembers;
+        wait.peer = i;
+        for (int k = 0; k < raised; k++)
+            plan_add(m->plan, c->members[i], c->lane, &act);
+        plan_add(m->plan, c->members[act.peer], c->lane, &wait);
+    }
+    m->plan->step = group;
+    if (own_group)
+        add_group(m, comm, ACT_GROUP_END);
+}
+
 static void add_step(struct maker *m, const struct step *s, bool grouped)
 {
     const struct family *f = &m->families[s->family];
     for (int c = f->first; c < f->first + f->count; c++) {
         if (s->kind == STEP_COLL)
             add_coll(m, s, c, false);
+        else if (s->kind == STEP_SIGNALS)
+            add_signals(m, s, c, grouped);
         else
             add_messages(m, s, c, grouped);
     }

@@ -16,6 +16,7 @@
 #define COMMS_MAX   64
 #define LANES       2 /* threads of a rank */
 #define STREAMS_MAX 8
+#define SIGNALS     3 /* indices */
 #define US          UINT64_C(1000)
 #define MS          UINT64_C(1000000)
 #define SEC         UINT64_C(1000000000)
@@ -56,7 +57,7 @@ enum oddity {
 struct act {
     uint8_t what; /* enum act_kind */
     uint8_t kind; /* enum rec_kind */
-    uint8_t dtype, redop;
+    uint8_t dtype, redop, signal;
     bool captured;
     uint8_t odd; /* enum oddity */
     int16_t comm, stream;
@@ -106,7 +107,7 @@ enum fault_kind {
     FAULT_NONE,
     FAULT_SKIP,
     FAULT_EXTRA,
-    FAULT_COUNT,
+    FAULT_COUNT, /* of a one-sided call: the signal */
     FAULT_FIELD, /* redop, root or dtype */
     FAULT_OTHER, /* another collective */
     FAULT_SWAP,  /* two calls in the wrong order */

@@ -15,7 +15,8 @@ const char *fault_name(enum fault_kind kind)
 
 static bool is_data(const struct act *act)
 {
-    return act->what == ACT_CALL && (rec_kind_flags(act->kind) & (REC_KF_COLL | REC_KF_P2P)) != 0;
+    return act->what == ACT_CALL &&
+           (rec_kind_flags(act->kind) & (REC_KF_COLL | REC_KF_P2P | REC_KF_RMA)) != 0;
 }
 
 static bool is_coll(const struct act *act)
@@ -201,7 +202,10 @@ static void change(struct plan *plan, struct rng *rng, struct fault *fault)
         break;
     }
     case FAULT_COUNT:
-        act->count = rng_chance(rng, 50) ? act->count * 2 : act->count + 1;
+        if (rec_kind_flags(act->kind) & REC_KF_RMA)
+            act->signal = (uint8_t)((act->signal + rng_in(rng, 1, SIGNALS - 1)) % SIGNALS);
+        else
+            act->count = rng_chance(rng, 50) ? act->count * 2 : act->count + 1;
         break;
     case FAULT_FIELD:
         change_field(rng, act, plan->comms[act->comm].nmembers);
@@ -277,7 +281,7 @@ bool fault_plant(struct plan *plan, struct rng *rng, enum fault_kind kind, int o
             continue;
         fault->act = lane->acts[fault->at];
         fault->pair = fault->act.comm >= 0 && (plan->comms[fault->act.comm].nmembers == 2 ||
-                                               (rec_kind_flags(fault->act.kind) & REC_KF_P2P));
+                                               (rec_kind_flags(fault->act.kind) & (REC_KF_P2P | REC_KF_RMA)));
         char what[96];
         snprintf(fault->told, sizeof fault->told, "%s: rank %d lane %d act %zu (%s%s)", fault_name(kind),
                  fault->rank, fault->lane, fault->at, say_act(&fault->act, what, sizeof what),

@@ -120,8 +120,12 @@ static struct rec_op op_of(const struct recorder *r, const struct call *call, bo
                         .dtype = rec_kind_flags(kind) & REC_KF_DATA ? act->dtype : REC_DTYPE_NONE,
                         .redop = rec_kind_flags(kind) & REC_KF_REDOP ? act->redop : REC_REDOP_NONE,
                         .result = open ? REC_RESULT_NONE : REC_RESULT_SUCCESS};
-    if (act->what == ACT_GROUP_END)
+    if (act->what == ACT_GROUP_END || (rec_kind_flags(kind) & REC_KF_RMA))
         op.seq = 0;
+    if (rec_kind_flags(kind) & REC_KF_RMA)
+        op.signal = rec_signal_id(act->signal, 0);
+    if (kind == REC_SIGNAL)
+        op.count = 0;
     if (r->plan->marks && act->what != ACT_GROUP_END)
         op.launch = call->launch;
     if (act->captured) /* all that is captured of a communicator makes one graph */

@@ -9,27 +9,30 @@
 
 #define HANG "* wait 8000\n"
 #define LOOP "* init w\n repeat 9 * ar w 9\n"
+/* Nine rounds with one signal, then AllReduce. */
+#define ROUNDS "* init w\n loop 9 ( 0 signal w 1, 1 await w 0 1, * ar w 9 )\n"
+#define LEAVES "0 exit 0\n" HANG
 
 static void each_signal_counts_for_itself(void **state)
 {
     (void)state;
     /* Whoever raised the other one has not raised this one. */
-    static const char other[] = LOOP "0 signal w 1 index 1\n 1 await w 0 1\n * ar w 9\n" HANG;
+    static const char other[] = ROUNDS "0 signal w 1 index 1\n 1 await w 0 1\n * ar w 9\n" HANG;
     story_expect(3, other, "p2p_unmatched", "0", "1-2");
-    story_expect(3, LOOP "0 signal w 1 context 1\n 1 await w 0 1\n * ar w 9\n" HANG, "p2p_unmatched", "0",
+    story_expect(3, ROUNDS "0 signal w 1 context 1\n 1 await w 0 1\n * ar w 9\n" HANG, "p2p_unmatched", "0",
                  "1-2");
-    story_expect(3, LOOP "0 signal w 1 context 1\n 1 await w 0 1 index 1\n * ar w 9\n" HANG, "p2p_unmatched",
-                 "0", "1-2");
+    story_expect(3, LOOP "0 signal w 1 context 1\n 1 await w 0 1 index 1\n" LEAVES, "p2p_unmatched", "0",
+                 "1-2");
     /* In whatever order they are raised. */
     static const char crossed[] = LOOP "repeat 5 0 signal w 1 index 1\n repeat 5 0 signal w 1\n"
                                        "repeat 4 1 await w 0 1\n 1 await w 0 5 index 1\n 1 await w 0 1\n";
     story_expect(2, crossed, "healthy", "", "*");
     /* One of them too few. */
     static const char few[] = LOOP "repeat 5 0 signal w 1 index 1\n repeat 4 0 signal w 1\n"
-                                   "1 await w 0 5 index 1\n 1 await w 0 5\n * ar w 9\n" HANG;
+                                   "1 await w 0 5 index 1\n 1 await w 0 5\n" LEAVES;
     story_expect(2, few, "p2p_unmatched", "0", "1");
     story_expect_words(2, few, "WaitSignal from comm rank 0, signal 4 of");
-    static const char far[] = LOOP "1 await w 0 1 index 2 context 1\n * ar w 9\n" HANG;
+    static const char far[] = LOOP "1 await w 0 1 index 2 context 1\n" LEAVES;
     story_expect_words(2, far, "WaitSignal from comm rank 0 (index 2, context 1), signal 0 of");
 }
 
@@ -37,34 +40,34 @@ static void signals_that_are_not_told(void **state)
 {
     (void)state;
     /* As all of them before 1.4: they are counted together. */
-    story_expect(2, LOOP "0 signal w 1 untold\n 1 await w 0 2 untold\n * ar w 9\n" HANG, "p2p_unmatched", "0",
-                 "1");
+    story_expect(2, LOOP "0 signal w 1 untold\n 1 await w 0 2 untold\n" LEAVES, "p2p_unmatched", "0", "1");
     story_expect(2, LOOP "0 signal w 1 untold\n 1 await w 0 1 untold\n * ar w 9\n", "healthy", "", "*");
     /* Those of one recorder say nothing of what another one counted: nobody is to blame. */
     story_expect(2, LOOP "0 signal w 1 untold\n 1 await w 0 1\n * ar w 9\n" HANG, "inconclusive", "", "*");
     story_expect(2, LOOP "0 signal w 1\n 1 await w 0 1 untold\n * ar w 9\n" HANG, "inconclusive", "", "*");
     /* Without any it is. */
-    story_expect(2, LOOP "1 await w 0 1 untold\n * ar w 9\n" HANG, "p2p_unmatched", "0", "1");
-    story_expect(2, LOOP "1 await w 0 1\n * ar w 9\n" HANG, "p2p_unmatched", "0", "1");
+    story_expect(2, LOOP "1 await w 0 1 untold\n" LEAVES, "p2p_unmatched", "0", "1");
+    story_expect(2, LOOP "1 await w 0 1\n" LEAVES, "p2p_unmatched", "0", "1");
 }
+
+/* Rank 2 waits for ranks 0 and 1 at once. */
+#define SEVERAL "2 await w -1 2 several\n 2 await w 0 1 part\n 2 await w 1 1 index 1 part\n"
+#define SEVERAL_ROUNDS                                                                                       \
+    "* init w\n loop 9 ( 0 signal w 2, 1 signal w 2 index 1, 2 await w -1 2 several, 2 await w 0 1 part, "   \
+    "2 await w 1 1 index 1 part, * ar w 9 )\n"
 
 static void a_wait_for_several_signals(void **state)
 {
     (void)state;
-    static const char all[] = LOOP "0 signal w 2\n 1 signal w 2 index 1\n 2 await w -1 2 several\n"
-                                   "2 await w 0 1 part\n 2 await w 1 1 index 1 part\n * ar w 9\n";
-    story_expect(3, all, "healthy", "", "*");
+    story_expect(3, SEVERAL_ROUNDS, "healthy", "", "*");
     /* Each of them is needed. */
-    static const char no_second[] = LOOP "0 signal w 2\n 1 signal w 2\n 2 await w -1 2 several\n"
-                                         "2 await w 0 1 part\n 2 await w 1 1 index 1 part\n * ar w 9\n" HANG;
+    static const char no_second[] = SEVERAL_ROUNDS "0 signal w 2\n 1 signal w 2\n" SEVERAL "* ar w 9\n" HANG;
     story_expect(4, no_second, "p2p_unmatched", "1", "0,2-3");
-    story_expect_words(4, no_second, "WaitSignal from comm rank 1 (index 1), signal 0 of");
-    static const char no_first[] = LOOP "1 signal w 2 index 1\n 2 await w -1 2 several\n"
-                                        "2 await w 0 1 part\n 2 await w 1 1 index 1 part\n * ar w 9\n" HANG;
+    story_expect_words(4, no_second, "WaitSignal from comm rank 1 (index 1), signal 9 of");
+    static const char no_first[] = SEVERAL_ROUNDS "1 signal w 2 index 1\n" SEVERAL "* ar w 9\n" HANG;
     story_expect(4, no_first, "p2p_unmatched", "0", "1-3");
     /* They are waited for at once. */
-    static const char neither[] = LOOP "3 ar w 9\n 2 await w -1 2 several\n 2 await w 0 1 part\n"
-                                       "2 await w 1 1 index 1 part\n" HANG;
+    static const char neither[] = LOOP "3 ar w 9\n" SEVERAL HANG;
     story_expect(4, neither, "stuck_outside_nccl", "0-1", "2-3");
     story_expect_words(4, neither, "WaitSignal from comm rank 0, signal 0 of");
     story_expect_words(4, neither, "WaitSignal from comm rank 1 (index 1), signal 0 of");
@@ -90,18 +93,22 @@ static void signals_of_graphs(void **state)
         "healthy", "", "*");
 }
 
-/* Nine rounds as always, then one in which one of the two uses another index. */
-#define ROUNDS "* init w\n loop 9 ( 0 signal w 1, 1 await w 0 1, * ar w 9 )\n"
-
 static void the_past_tells_who_changed_the_signal(void **state)
 {
     (void)state;
     static const char waiter[] = ROUNDS "0 signal w 1\n 1 await w 0 1 index 1\n * ar w 9\n" HANG;
-    story_expect(3, waiter, "p2p_unmatched", "1", "0,2");
-    static const char sender[] = ROUNDS "0 signal w 1 index 1\n 1 await w 0 1\n * ar w 9\n" HANG;
-    story_expect(3, sender, "p2p_unmatched", "0", "1-2");
-    story_expect_doubt(3, waiter, "likely", "1", "");
-    story_expect_doubt(3, sender, "likely", "0", "");
+    story_expect(3, waiter, "deadlock_cycle", "1", "0,2");
+    story_expect_words(3, waiter, "rank 1 left the loop that it had followed");
+    story_expect_doubt(3, ROUNDS "0 signal w 1\n 1 await w 0 1 index 1\n" LEAVES, "likely", "1", "");
+    story_expect_doubt(3, ROUNDS "0 signal w 1 index 1\n 1 await w 0 1\n" LEAVES, "likely", "0", "");
+}
+
+/* Who came to the AllReduce may have left the signal out, or who waits an AllReduce before it. */
+static void an_order_of_two_is_a_circle(void **state)
+{
+    (void)state;
+    static const char early[] = "* init w\n * ar w 9\n 1 await w 0 1\n * ar w 9\n" HANG;
+    story_expect(2, early, "deadlock_cycle", "0-1", "");
 }
 
 int main(void)
@@ -112,6 +119,7 @@ int main(void)
         cmocka_unit_test(a_wait_for_several_signals),
         cmocka_unit_test(signals_of_graphs),
         cmocka_unit_test(the_past_tells_who_changed_the_signal),
+        cmocka_unit_test(an_order_of_two_is_a_circle),
     };
     return cmocka_run_group_tests_name("signals", tests, NULL, NULL);
 }

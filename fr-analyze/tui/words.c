@@ -29,6 +29,24 @@ void word_count(char *out, size_t size, uint64_t value)
     out[at] = '\0';
 }
 
+/* " 2 from 0 index 1": of a one-sided call, how many, whose and which. */
+static void word_signal(char *out, size_t size, const struct rec_op *op)
+{
+    char count[24] = "", peer[24] = "", index[24] = "", context[24] = "";
+    bool waits = op->kind == REC_WAIT_SIGNAL;
+    if (waits)
+        snprintf(count, sizeof count, " %" PRIu64, op->count);
+    if (op->peer >= 0)
+        snprintf(peer, sizeof peer, " %s %d", waits ? "from" : "to", op->peer);
+    if (op->signal == REC_SIGNAL_SEVERAL)
+        snprintf(index, sizeof index, " several signals");
+    else if (rec_signal_known(op->signal) && op->signal != 0)
+        snprintf(index, sizeof index, " index %u", rec_signal_index(op->signal));
+    if (rec_signal_known(op->signal) && rec_signal_context(op->signal) != 0)
+        snprintf(context, sizeof context, " context %u", rec_signal_context(op->signal));
+    snprintf(out, size, "%s%s%s%s", count, peer, index, context);
+}
+
 void word_op(char *out, size_t size, const struct rec_op *op)
 {
     char name[24], count[32];
@@ -50,6 +68,10 @@ void word_op(char *out, size_t size, const struct rec_op *op)
         MORE(" root %d", op->peer);
     } else if (flags & REC_KF_P2P) {
         MORE(" %s %d", op->kind == REC_SEND ? "to" : "from", op->peer);
+    } else if (flags & REC_KF_RMA) {
+        char which[64];
+        word_signal(which, sizeof which, op);
+        MORE("%s", which);
     } else if (op->kind == REC_COMM_SPLIT) {
         MORE(" color %d", op->peer);
     } else if (rec_kind_canonical(op->kind) == REC_COMM_INIT_RANK) {

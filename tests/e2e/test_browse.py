@@ -329,6 +329,24 @@ def test_a_fault_while_browsing(columns, rows):
             assert terminal.wait(60) == 1
 
 
+@pytest.mark.skipif(not harness.SHIM.exists(), reason="built without the recorder")
+def test_signals():
+    """One-sided calls say whose signal they are about, and which."""
+    with harness.Recording() as recording:
+        job = recording.run_script(3, "init world\nwindow world 4096\nrank 0: put world 2 9 f32 0 index=3\n"
+                                      "rank 1: signal world 2 context=1\nrank 2: waitsignal world 0 index=3\nsync\n",
+                                   options=["--lib", harness.BUILD / "samples/hostgpu/nccl-2.32"])
+        assert job.status == 0, job.stderr
+        with Terminal(recording.traces, columns=140) as terminal:
+            terminal.until(READY)
+            terminal.keys("3", "t", "Home", "Enter")
+            terminal.until("PutSignal 9 f32 to 2 index 3")
+            terminal.keys("Esc", "Down", "Enter")
+            terminal.until("Signal to 2 index 0 context 1")
+            terminal.keys("Esc", "Down", "Enter")
+            terminal.until("WaitSignal 1 from 0 index 3")
+
+
 @pytest.fixture(scope="module")
 def skewed():
     """Ranks 2 and 3 on a host whose clock is 3 s ahead; rank 2 calls something else, and all stand still."""

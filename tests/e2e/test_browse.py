@@ -335,7 +335,7 @@ def test_signals():
     with harness.Recording() as recording:
         job = recording.run_script(3, "init world\nwindow world 4096\nrank 0: put world 2 9 f32 0 index=3\n"
                                       "rank 1: signal world 2 context=1\nrank 2: waitsignal world 0 index=3\nsync\n",
-                                   options=["--lib", harness.BUILD / "samples/hostgpu/nccl-2.32"])
+                                   options=["--lib", harness.NCCL_2_32])
         assert job.status == 0, job.stderr
         with Terminal(recording.traces, columns=140) as terminal:
             terminal.until(READY)

@@ -248,7 +248,7 @@ allreduce world 8 f32 sum
 sync
 """
     with harness.Recording() as recording:
-        job = recording.run_script(2, text, options=["--lib", harness.BUILD / "samples/hostgpu/nccl-2.32"])
+        job = recording.run_script(2, text, options=["--lib", harness.NCCL_2_32])
         assert job.status == 0, job.stderr
         calls = recording.dump()
         told = [(c["op"], c["count"], c.get("peer"), c.get("signal"), c.get("context"), "part" in c)

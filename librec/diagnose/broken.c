@@ -351,12 +351,70 @@ static bool has_work(const struct diag *d, const struct rec_communicator *comm)
     return false;
 }
 
+static bool has_rank(const struct rec_communicator *comm, int64_t rank)
+{
+    for (uint32_t i = 0; i < comm->nmembers; i++)
+        if (comm->members[i]->process->rank == rank)
+            return true;
+    return false;
+}
+
+/* Then one of its members is missing for another reason (creation.c). */
+static bool has_twins(const struct rec_communicator *comm)
+{
+    for (uint32_t i = 0; i + 1 < comm->nmembers; i++)
+        if (comm->members[i]->comm_rank == comm->members[i + 1]->comm_rank)
+            return true;
+    return false;
+}
+
+static void say_absent(struct diag *d, struct rec_finding *f, const struct diag_wait *wait,
+                       struct diag_text *t)
+{
+    int32_t ranks[256];
+    size_t count = diag_absent_ranks(d, wait->comm, ranks, 256);
+    for (size_t i = 0; i < count; i++)
+        diag_blame(d, f, DIAG_SUSPECT, ranks[i]);
+    diag_printf(t, ", for members that never came: comm rank");
+    uint32_t said = 0;
+    for (uint32_t i = 0; i < wait->comm->nranks && said < 16; i++)
+        if (!diag_member_at(wait->comm, i))
+            diag_printf(t, "%s%" PRIu32, said++ ? "," : " ", i);
+    if (!count)
+        return;
+    diag_printf(t, ", probably ");
+    diag_say_ranks(t, f->suspects, f->nsuspects);
+}
+
+/* All members of the parent are inside: a grow waits for those that it adds. */
+static void say_no_absent(struct diag *d, struct rec_finding *f, const struct diag_wait *wait,
+                          struct diag_text *t)
+{
+    if (d->ops[wait->op].op.kind != REC_COMM_GROW) {
+        diag_printf(t, ", although every member has called it, so no rank is to blame: look at the network");
+        return;
+    }
+    for (int64_t rank = 0; rank < d->expected; rank++)
+        if (!has_rank(wait->comm, rank))
+            diag_blame(d, f, DIAG_SUSPECT, (int32_t)rank);
+    diag_printf(t, ", for members that it adds and that never came");
+    if (!f->nsuspects)
+        return;
+    diag_printf(t, ", of ");
+    diag_say_ranks(t, f->suspects, f->nsuspects);
+}
+
 /* A wait that no process could end: nobody knows who is meant. */
 void classify_lonely(struct classify *c, const struct diag_wait *wait)
 {
     struct diag *d = c->d;
     bool creation = wait->kind == DIAG_WAIT_CREATE;
+    bool init = rec_kind_canonical(d->ops[wait->op].op.kind) == REC_COMM_INIT_RANK;
     if (!creation && has_work(d, wait->comm))
+        return;
+    /* Who is not recorded may be absent from a split, a shrink or a grow. */
+    const struct diag_match *m = creation ? &d->matches[wait->match] : NULL;
+    if (m && (init ? !m->unseen && has_twins(wait->comm) : m->unseen || m->unknown))
         return;
     struct rec_finding *f =
         diag_finding(d, creation ? REC_VERDICT_INIT_INCOMPLETE : REC_VERDICT_TEARDOWN_STUCK, REC_CONF_LIKELY,
@@ -366,20 +424,10 @@ void classify_lonely(struct classify *c, const struct diag_wait *wait)
     classify_place(c, f, wait);
     struct diag_text t = {0};
     classify_say_wait(c, &t, wait);
-    if (creation) {
-        int32_t ranks[256];
-        size_t count = diag_absent_ranks(d, wait->comm, ranks, 256);
-        for (size_t i = 0; i < count; i++)
-            diag_blame(d, f, DIAG_SUSPECT, ranks[i]);
-        diag_printf(&t, ", for members that never came: comm rank");
-        uint32_t said = 0;
-        for (uint32_t i = 0; i < wait->comm->nranks && said < 16; i++)
-            if (!diag_member_at(wait->comm, i))
-                diag_printf(&t, "%s%" PRIu32, said++ ? "," : " ", i);
-        if (count) {
-            diag_printf(&t, ", probably ");
-            diag_say_ranks(&t, f->suspects, f->nsuspects);
-        }
+    if (m && init && m->unseen) {
+        say_absent(d, f, wait, &t);
+    } else if (m) {
+        say_no_absent(d, f, wait, &t);
     } else {
         diag_printf(&t, ", although every member has called it");
     }

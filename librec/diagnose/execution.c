@@ -81,8 +81,10 @@ static void try_match(struct diag *d, struct work *work, uint32_t index)
     if (m->done || m->absent || !m->compatible || m->captured || m->active < m->posted ||
         m->failed_op != DIAG_NONE)
         return;
-    /* A communicator that was made must have had all its members; one that was not may lack them. */
-    if (m->unseen && rec_kind_canonical(d->ops[m->first_op].op.kind) == REC_COMM_INIT_RANK)
+    /* A communicator that was made must have had all its members; one that was not may lack them, or those
+     * that it adds. */
+    if ((m->unseen && rec_kind_canonical(d->ops[m->first_op].op.kind) == REC_COMM_INIT_RANK) ||
+        (m->inside && !m->assumed))
         return;
     m->done = true;
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)

@@ -161,6 +161,7 @@ static void join_match(struct diag *d, uint32_t index)
         d->ops[m->last_op].match_next = index;
     }
     m->captures = m->captures || diag_captured(op);
+    m->inside = creating(op) && (m->inside || m->posted == 0);
     m->last_op = index;
     m->posted++;
 }

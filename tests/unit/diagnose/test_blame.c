@@ -243,6 +243,17 @@ static void open_ties(void **state)
     story_expect_doubt(3, "* init w\n 1 ar w 64\n 2 ag w 64\n 0 wait 1\n" HANG, "likely", "1-2", "");
 }
 
+/* Everybody is inside a creation that does not end. */
+static void all_inside(void **state)
+{
+    (void)state;
+    story_expect(3, "* init w\n repeat 5 * ar w 9\n * insplit w\n" HANG, "init_incomplete", "", "*");
+    story_expect_words(3, "* init w\n repeat 5 * ar w 9\n * insplit w\n" HANG, "every member has called it");
+    /* Who is not recorded may be the one that is missing. */
+    story_expect_doubt(3, "* init w\n repeat 5 * ar w 9\n * insplit w\n 2 notrace\n" HANG, "unknown", "",
+                       "2");
+}
+
 /* One call by one rank alone, of a kind that nobody had made, while the others stand outside. */
 static void alone(void **state)
 {
@@ -487,6 +498,7 @@ int main(void)
         cmocka_unit_test(past),
         cmocka_unit_test(majorities),
         cmocka_unit_test(open_ties),
+        cmocka_unit_test(all_inside),
         cmocka_unit_test(alone),
         cmocka_unit_test(empty),
         cmocka_unit_test(shrinks),

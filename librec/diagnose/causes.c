@@ -105,11 +105,11 @@ static const char *teardown_name(const struct rec_member *member)
 }
 
 /* It came, but only when the others had given up. */
-static void cause_of_late(struct diag *d, const struct diag_proc *p, struct cause *cause)
+static void cause_of_late(struct diag *d, const struct diag_proc *p, uint64_t back, struct cause *cause)
 {
     uint64_t before = diag_common(p, p->p->start_ns), came = 0;
     for (uint32_t i = p->first; i < p->first + p->count && !came; i++) {
-        if (d->ops[i].late)
+        if (d->ops[i].late || (back && d->ops[i].op.enter_ns >= back))
             came = d->ops[i].op.enter_ns;
         else if (d->ops[i].unit != DIAG_NONE)
             before = d->ops[i].op.enter_ns;
@@ -118,8 +118,8 @@ static void cause_of_late(struct diag *d, const struct diag_proc *p, struct caus
     diag_printf(&cause->why, "issued nothing from ");
     diag_say_time(&cause->why, before);
     diag_printf(&cause->why, " to ");
-    diag_say_time(&cause->why, came);
-    diag_printf(&cause->why, ", when it came too late,");
+    diag_say_time(&cause->why, came ? came : back);
+    diag_printf(&cause->why, came ? ", when it came too late," : ", when it ended,");
 }
 
 static void cause_of_idle(struct classify *c, const struct diag_partner *partner,
@@ -136,8 +136,9 @@ static void cause_of_idle(struct classify *c, const struct diag_partner *partner
         diag_say_comm(&cause->why, wait->comm);
         return;
     }
-    if (diag_came_late(d, wait, proc) != DIAG_NONE) {
-        cause_of_late(d, p, cause);
+    uint64_t back = classify_back_ns(d, proc, wait);
+    if (back || diag_came_late(d, wait, proc) != DIAG_NONE) {
+        cause_of_late(d, p, back, cause);
         return;
     }
     if (call) {

@@ -39,6 +39,9 @@ uint32_t classify_node(const struct diag *d, const struct diag_wait *wait);
 
 /* Has a member left for good without this op: ended well, torn the communicator down, or gone on? */
 bool classify_gone(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait);
+/* When it came back, or ended, having done nothing while anybody waited there; 0 = it did something, or
+ * never. */
+uint64_t classify_back_ns(const struct diag *d, uint32_t proc, const struct diag_wait *wait);
 /* Has it gone on with other work, in the thread that works on this communicator? */
 bool classify_went_on(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait);
 

@@ -49,7 +49,8 @@ static int by_time(const void *a, const void *b)
 struct crowd {
     uint64_t *lives, *ends, *well, *struck;
     size_t nlives, nends, nwell, nstruck; /* well: those who ended well; struck: by a watchdog */
-    uint64_t margin;                      /* what the clocks may differ by */
+    uint64_t failed_ns; /* the first end of one that did not end well, or may not have; UINT64_MAX */
+    uint64_t margin;    /* what the clocks may differ by */
     uint64_t last_call_ns;
 };
 
@@ -122,8 +123,9 @@ static bool died_early(const struct diag_proc *proc, const struct crowd *crowd)
     /* Where most were told to end, a launcher did it, and not to all at the same moment. */
     if (p->fate == REC_FATE_VANISHED && unreliable_end(p))
         return false;
-    /* Nobody kills one of a job whose others go on to end well. */
-    if (crowd->nwell * 2 >= crowd->nlives && !crowd->margin && crowd->well[0] > proc->dead_ns)
+    /* Nobody kills one of a job whose others go on to end well, unless something had failed before. */
+    if (crowd->nwell * 2 >= crowd->nlives && !crowd->margin && crowd->well[0] > proc->dead_ns &&
+        crowd->failed_ns >= proc->dead_ns)
         return true;
     bool all_told = crowd->nends > 1 && crowd->nends * 2 >= crowd->nlives;
     uint64_t margin = p->fate == REC_FATE_SIGNALED && !all_told ? MARGIN_END
@@ -141,6 +143,7 @@ static void gather(const struct diag *d, struct crowd *crowd, uint32_t clock)
 {
     crowd->nlives = crowd->nends = crowd->nwell = crowd->nstruck = 0;
     crowd->last_call_ns = 0;
+    crowd->failed_ns = d->expected > d->nprocs ? 0 : UINT64_MAX;
     for (size_t i = 0; i < d->nprocs; i++) {
         const struct diag_proc *proc = &d->procs[i];
         if (clock != DIAG_NONE && proc->clock != clock)
@@ -154,6 +157,8 @@ static void gather(const struct diag *d, struct crowd *crowd, uint32_t clock)
             crowd->well[crowd->nwell++] = proc->dead_ns;
         if (struck_by_watchdog(proc))
             crowd->struck[crowd->nstruck++] = proc->dead_ns;
+        if (!proc->ended_well && proc->p->fate != REC_FATE_ALIVE && proc->dead_ns < crowd->failed_ns)
+            crowd->failed_ns = proc->dead_ns;
     }
     qsort(crowd->well, crowd->nwell, sizeof *crowd->well, by_time);
     qsort(crowd->struck, crowd->nstruck, sizeof *crowd->struck, by_time);

@@ -27,13 +27,28 @@ static uint32_t last_on(const struct diag *d, uint32_t proc, const struct rec_me
     return DIAG_NONE;
 }
 
+uint64_t classify_back_ns(const struct diag *d, uint32_t proc, const struct diag_wait *wait)
+{
+    const struct diag_proc *p = &d->procs[proc];
+    uint64_t stopped = wait->stopped[wait->last == proc];
+    if (p->dead_ns <= stopped || p->clock != d->procs[d->ops[wait->op].proc].clock)
+        return 0;
+    for (uint32_t i = p->first; i < p->first + p->count; i++) {
+        const struct diag_op *op = &d->ops[i];
+        if (op->op.enter_ns <= wait->since || (op->unit == DIAG_NONE && !diag_finishes(op->op.kind)))
+            continue;
+        return op->op.enter_ns > stopped ? op->op.enter_ns : 0;
+    }
+    return p->dead_ns;
+}
+
 /* Did the thread that works on this communicator go on with NCCL long after the others came? */
 bool classify_went_on(const struct diag *d, const struct diag_partner *partner, const struct diag_wait *wait)
 {
     const struct diag_proc *p = &d->procs[partner->proc];
     uint64_t limit = wait->since + p->patience_ns;
     uint32_t last = last_on(d, partner->proc, partner->member);
-    if (p->clock != d->procs[d->ops[wait->op].proc].clock)
+    if (p->clock != d->procs[d->ops[wait->op].proc].clock || classify_back_ns(d, partner->proc, wait))
         return false;
     return p->last_work_ns > limit && (last == DIAG_NONE || diag_thread_quiet(d, &d->ops[last]) > limit);
 }
@@ -43,6 +58,8 @@ bool classify_gone(const struct diag *d, const struct diag_partner *partner, con
     const struct diag_proc *proc = &d->procs[partner->proc];
     if (diag_came_late(d, wait, partner->proc) != DIAG_NONE)
         return false; /* it did want to take part */
+    if (classify_back_ns(d, partner->proc, wait))
+        return false;
     return partner->reason == DIAG_ABSENT &&
            (proc->ended_well || in_teardown(proc->p) ||
             (partner->member && diag_finishes(partner->member->teardown.kind)) ||

@@ -239,6 +239,12 @@ static bool tore_down_before(const struct diag *d, const struct diag_wait *wait,
     return !abort || when < wait->since + d->procs[d->ops[wait->op].proc].patience_ns;
 }
 
+/* Did anybody else still wait when this process ended? */
+static bool outwaited(const struct diag_wait *wait, uint32_t proc, uint64_t dead_ns)
+{
+    return wait->stopped[wait->last == proc] >= dead_ns;
+}
+
 /* Had the others waited longer before the death than after it, the death would not be what they waited for.
  */
 static bool mostly_for_the_dead(const struct diag_wait *wait, const struct diag_proc *dead)
@@ -257,7 +263,8 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
         return DIAG_NEVER_NO;
     if (wait->kind == DIAG_WAIT_P2P && !d->matches[wait->match].onesided && left_out(d, wait, partner->proc))
         return DIAG_NEVER_LEFT_OUT;
-    if (proc->early_dead && !waited && !proc->followed && mostly_for_the_dead(wait, proc))
+    bool outlasted = outwaited(wait, partner->proc, proc->dead_ns);
+    if (proc->early_dead && !waited && !proc->followed && outlasted && mostly_for_the_dead(wait, proc))
         return DIAG_NEVER_DEAD;
     if (wait->kind != DIAG_WAIT_TEARDOWN && partner->member && tore_down_before(d, wait, partner->member) &&
         (!proc->works || diag_finished(&partner->member->teardown)))
@@ -265,7 +272,7 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
     /* Calls that match are counted where their records are lost; a teardown is not. */
     if (wait->kind == DIAG_WAIT_TEARDOWN && proc->gap_ns)
         return DIAG_NEVER_NO;
-    if (proc->p->fate == REC_FATE_EXITED && !waited && !proc->followed &&
+    if (proc->p->fate == REC_FATE_EXITED && !waited && !proc->followed && outlasted &&
         (proc->ended_well || mostly_for_the_dead(wait, proc)))
         return DIAG_NEVER_EXITED;
     return DIAG_NEVER_NO;
@@ -306,6 +313,24 @@ static enum diag_wait_kind kind_of(const struct rec_op *op)
                                      : DIAG_WAIT_COLL;
 }
 
+/* Without an end record, or a last sign of life that is the end of the recording, an end is only roughly
+ * known. */
+static void note_stopped(const struct diag *d, struct diag_wait *wait, const struct diag_op *op)
+{
+    const struct diag_proc *proc = &d->procs[op->proc];
+    uint64_t aborted = aborted_ns(d, op);
+    bool exact = aborted || proc->p->fate == REC_FATE_EXITED || proc->p->fate == REC_FATE_SIGNALED;
+    uint64_t stopped = (aborted ? aborted : proc->dead_ns) + (exact ? DIAG_ONE_END_NS : DIAG_MISSED_NS);
+    if (wait->last == op->proc || stopped > wait->stopped[0]) {
+        if (wait->last != op->proc)
+            wait->stopped[1] = wait->stopped[0];
+        wait->stopped[0] = stopped > wait->stopped[0] ? stopped : wait->stopped[0];
+        wait->last = op->proc;
+    } else if (stopped > wait->stopped[1]) {
+        wait->stopped[1] = stopped;
+    }
+}
+
 static void add_waiter(struct diag *d, struct diag_map *ids, uint32_t index)
 {
     struct diag_op *op = &d->ops[index];
@@ -324,9 +349,11 @@ static void add_waiter(struct diag *d, struct diag_map *ids, uint32_t index)
                                                    .match = op->match,
                                                    .op = index,
                                                    .since = op->op.enter_ns,
+                                                   .last = DIAG_NONE,
                                                    .patience_ns = UINT64_MAX};
     }
     struct diag_wait *wait = &d->waits[*at];
+    note_stopped(d, wait, op);
     const struct diag_proc *proc = &d->procs[op->proc];
     wait->waiters++;
     wait->stale = wait->stale || is_stale(d, op);

@@ -150,6 +150,22 @@ static void lost_together(void **state)
         "process_dead", "8-15", "0-7,16-23");
 }
 
+/* What comes after the end of all waiting is not what was waited for. */
+static void afterwards(void **state)
+{
+    (void)state;
+    /* It came too late, did the rest with the others, and ended as well as they did. */
+    static const char late[] = "* init w\n repeat 9 * ar w 9 done\n 0-1 ar w 9 started\n" TIMEOUT
+                               "0-1 abort w\n * wait 2000\n 2 abort w\n * init v\n repeat 9 * ar v 9 done\n"
+                               "2 exit 0\n * wait 50\n 0-1 exit 0";
+    story_expect(3, late, "stuck_outside_nccl", "2", "0-1");
+    /* Somebody had failed; others end well, the last one is killed with the job. */
+    story_expect(4,
+                 LOOP "1 async w 6\n 0-1 ar w 9 started\n 1 exit 3\n * wait 4000\n 0 stops\n * wait 300\n"
+                      "2-3 exit 0\n * wait 1000",
+                 "comm_failed", "1", "0,2-3");
+}
+
 #define BEHIND "* init w\n repeat 20 * ar w 9 done\n 2 behind\n * wait 9000\n repeat 20 * ar w 9 done\n"
 
 /* What others complete only with a process shows that it lives, wherever its file ends. */
@@ -170,7 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(watchdogs),  cmocka_unit_test(last_one),    cmocka_unit_test(timeouts),
         cmocka_unit_test(latecomers), cmocka_unit_test(told_to_end), cmocka_unit_test(lost_together),
-        cmocka_unit_test(outlived),
+        cmocka_unit_test(outlived),   cmocka_unit_test(afterwards),
     };
     return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
 }

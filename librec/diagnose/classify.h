@@ -130,11 +130,14 @@ struct classify_suspects {
     size_t count; /* 0: too many */
     size_t nleft;
     bool alone; /* each of them could have caused the knot alone; else nobody could, and these are all */
+    bool by_siblings; /* what others did on communicators of the same kind left only one */
 };
 /* guessed: who is awaited in it is not known for sure. */
 void classify_suspects(struct classify *c, uint32_t component, bool guessed, struct classify_suspects *s);
 /* Sets left and nleft if some have left their loop and all others have kept to theirs. */
 void classify_departures(struct classify *c, uint32_t component, struct classify_suspects *s);
+/* Of several that could have caused the knot alone, the one that did other than its siblings. */
+void classify_odd_sibling(struct classify *c, uint32_t component, struct classify_suspects *s);
 /* Is it one of those who left, or of all if nobody did? */
 bool classify_is_named(const struct classify_suspects *s, uint32_t proc);
 

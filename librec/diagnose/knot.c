@@ -196,9 +196,14 @@ static void evidence_instead(struct diag *d, struct rec_finding *f, uint32_t pro
             diag_evidence_op(d, f, &d->ops[d->edges[e].op], "waits instead in");
 }
 
-static void evidence_departures(struct diag *d, struct rec_finding *f, const struct classify_suspects *s)
+/* What decided between those who could have caused the knot. */
+static void evidence_why(struct diag *d, struct rec_finding *f, const struct classify_suspects *s)
 {
     size_t told = 0;
+    if (s->by_siblings)
+        diag_evidence(d, f, NULL, UINT64_MAX, 0,
+                      "on communicators with the same calls up to there, all did what the others of the "
+                      "circle did");
     for (size_t i = 0; s->nleft && i < s->count && told < 4; i++) {
         if (!s->left[i])
             continue;
@@ -247,7 +252,7 @@ static void blame_few_absent(struct classify *c, const struct diag_wait *wait,
         if (partners[i].reason == DIAG_ABSENT)
             evidence_instead(d, f, partners[i].proc);
     diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
-    evidence_departures(d, f, s);
+    evidence_why(d, f, s);
     free(partners);
     classify_waiting(c, f, wait);
 }
@@ -437,7 +442,7 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct cla
     else if (!some)
         diag_printf(&t, "; the records do not tell who of them is wrong");
     diag_summary(d, f, &t);
-    evidence_departures(d, f, s);
+    evidence_why(d, f, s);
     size_t count = 0;
     for (uint32_t p = 0; p < d->nprocs; p++)
         if (classify_inside(d, p, k->component))
@@ -545,6 +550,7 @@ void classify_knot(struct classify *c, uint32_t component)
     classify_suspects(c, component, k.maybe, &s);
     if (s.count > 1)
         classify_departures(c, component, &s);
+    classify_odd_sibling(c, component, &s);
     bool one = s.nleft || (s.alone && s.count == 1);
     struct classify_suspects few = s;
     const struct diag_wait *skipped = one ? left_out(d, &k, &s) : s.alone ? NULL : lopsided(d, &k, &few);

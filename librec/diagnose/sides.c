@@ -166,6 +166,39 @@ static uint32_t sibling_class(const struct diag *d, const struct divergence *v)
                                                : 0;
 }
 
+/* The op of a process at a matching point; DIAG_NONE. */
+static uint32_t op_of(const struct diag *d, uint32_t match, uint32_t proc)
+{
+    for (uint32_t i = match == DIAG_NONE ? DIAG_NONE : d->matches[match].first_op; i != DIAG_NONE;
+         i = d->ops[i].match_next)
+        if (d->ops[i].proc == proc)
+            return i;
+    return DIAG_NONE;
+}
+
+int diag_sibling_order(const struct diag *d, uint32_t own, uint32_t common)
+{
+    const struct diag_match *m = &d->matches[own];
+    uint32_t before = 0, without = 0;
+    for (size_t c = 0; m->src < 0 && c < d->ncomms; c++) {
+        const struct rec_communicator *other = d->comms[c];
+        if (other->parent != m->comm->parent || !is_sibling(d, m->comm, other, m->seq))
+            continue;
+        uint32_t there = diag_match_find(d, other, m->seq, -1, -1);
+        for (uint32_t i = 0; i < other->nmembers; i++) {
+            uint32_t proc = diag_index(d, other->members[i]->process), joined = op_of(d, common, proc);
+            uint32_t same = op_of(d, there, proc);
+            if (joined == DIAG_NONE)
+                continue;
+            if (same == DIAG_NONE && diag_member_of(d, other->members[i])->next_seq == m->seq)
+                without++;
+            else if (same != DIAG_NONE && d->ops[same].sig == d->ops[m->first_op].sig)
+                before += d->ops[same].op.enter_ns < d->ops[joined].op.enter_ns;
+        }
+    }
+    return before >= SIBLINGS_MIN && !without ? 1 : without >= SIBLINGS_MIN && !before ? -1 : 0;
+}
+
 static void swap_sides(struct divergence *v)
 {
     const struct lane *swap = v->usual;

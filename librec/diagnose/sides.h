@@ -32,4 +32,10 @@ unsigned diag_fields(const struct diag_op *a, const struct diag_op *b);
 /* Fills everything up to departure from lanes, and numbers their classes. */
 void diag_sides(struct diag *d, struct divergence *v);
 
+/*
+ * Of the processes of the siblings of own's communicator that came to the other matching point: 1, all had
+ * made the counterpart of the call at own before; -1, none of them has made it; 0, neither, or too few.
+ */
+int diag_sibling_order(const struct diag *d, uint32_t own, uint32_t common);
+
 #endif

@@ -5,6 +5,7 @@
  * keeps it from the next call, so here one that comes free is enough.
  */
 #include "classify.h"
+#include "sides.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +148,48 @@ void classify_suspects(struct classify *c, uint32_t component, bool guessed, str
     }
     free(procs);
     free(need);
+}
+
+/* ---- who does other than its siblings? ---- */
+
+/* Each pair of so many is looked at. */
+#define ODD_MAX 8
+
+/* By what the siblings of a's communicators did at what b waits in, or the other way round; DIAG_NONE. */
+static uint32_t odd_of_two(const struct diag *d, uint32_t component, uint32_t a, uint32_t b)
+{
+    for (uint32_t e = d->edge_start[a]; e < d->edge_start[a + 1]; e++)
+        for (uint32_t f = d->edge_start[b]; f < d->edge_start[b + 1]; f++) {
+            const struct diag_edge *own = &d->edges[e], *common = &d->edges[f];
+            if (!classify_inside(d, own->to, component) || !classify_inside(d, common->to, component) ||
+                own->op == DIAG_NONE || common->op == DIAG_NONE || d->ops[own->op].match == DIAG_NONE ||
+                d->ops[common->op].match == DIAG_NONE)
+                continue;
+            int order = diag_sibling_order(d, d->ops[own->op].match, d->ops[common->op].match);
+            if (order)
+                return order < 0 ? a : b;
+        }
+    return DIAG_NONE;
+}
+
+void classify_odd_sibling(struct classify *c, uint32_t component, struct classify_suspects *s)
+{
+    const struct diag *d = c->d;
+    uint32_t odd = DIAG_NONE;
+    if (s->nleft || !s->alone || s->count < 2 || s->count > ODD_MAX)
+        return;
+    for (size_t i = 0; i < s->count; i++)
+        for (size_t j = 0; j < s->count; j++) {
+            uint32_t one = i == j ? DIAG_NONE : odd_of_two(d, component, s->procs[i], s->procs[j]);
+            if (one != DIAG_NONE && odd != DIAG_NONE && one != odd)
+                return;
+            odd = one == DIAG_NONE ? odd : one;
+        }
+    if (odd == DIAG_NONE)
+        return;
+    s->procs[0] = odd;
+    s->count = 1;
+    s->by_siblings = true;
 }
 
 /* ---- who left its loop? ---- */

@@ -131,6 +131,14 @@ static void siblings(void **state)
         " 0-1 ag t0 64, 2-3 ag t1 64, 0-1 ar t0 8, 2-3 ar t1 8 )\n"
         "repeat 4 2-3 ag t1 64\n 2-3 ar t1 8\n repeat 3 0-1 ag t0 64\n 1 ag t0 64\n 0 ar t0 8\n" HANG;
     story_expect(4, ahead, "op_mismatch", "0-1", "2-3");
+    /* In a circle of two, others came to the one call without the other one, or with it behind them. */
+#define TWO_PAIRS                                                                                            \
+    "* init w\n 0-1 split w t0\n 2-3 split w t1\n loop 3 ( 0-1 ar t0 64, 2-3 ar t1 64, * ar w 8 )\n"
+    static const char circle[] = TWO_PAIRS "1 ar t0 64\n 0 insplit w\n 2-3 insplit w\n" HANG;
+    story_expect(4, circle, "rank_not_joined", "1", "0,2-3");
+    story_expect_words(4, circle, "all did what the others of the circle did");
+    story_expect(4, TWO_PAIRS "1 ar t0 64\n 2-3 ar t1 64\n 0 insplit w\n 2-3 insplit w\n" HANG,
+                 "deadlock_cycle", "0", "1-3");
     /* One fault on two of them is one finding. */
     static const char both[] = "* init w\n 0,2,4 init d0\n 1,3,5 init d1\n repeat 3 0,2,4 ar d0 8\n"
                                "repeat 3 1,3,5 ar d1 8\n 4-5 exit 0\n 0,2 ar d0 8\n 1,3 ar d1 8\n" HANG;

@@ -233,6 +233,23 @@ static bool given_up(const struct classify *c, const struct diag_wait *wait)
     return false;
 }
 
+/*
+ * May it have been blocked in something that no record shows, and that it had called by then? So may its last
+ * call, however it ended later, if it was with somebody who is not recorded.
+ */
+static bool doubtful_before(const struct diag *d, uint32_t p, uint64_t when)
+{
+    const struct diag_proc *proc = &d->procs[p];
+    const struct diag_op *last = NULL;
+    for (uint32_t i = proc->first; i < proc->first + proc->count && d->ops[i].op.enter_ns <= when; i++) {
+        if (d->ops[i].doubted)
+            return true;
+        last = d->ops[i].match != DIAG_NONE ? &d->ops[i] : last;
+    }
+    bool over = !last || (last->op.gpu_end_ns && last->op.gpu_end_ns + DIAG_GPU_LAG_NS < when);
+    return proc->gap_ns || (!over && diag_hidden(d, last->member->comm));
+}
+
 /* Partners of a wait that wait for nothing themselves. */
 static void judge_idle(struct classify *c, const struct diag_wait *wait)
 {
@@ -241,13 +258,14 @@ static void judge_idle(struct classify *c, const struct diag_wait *wait)
     size_t count = diag_partners(d, wait, &partners), kept = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t p = partners[i].proc;
-        if (d->edge_start[p] != d->edge_start[p + 1] || may_be_busy(d, p, wait))
+        bool back = classify_back_ns(d, p, wait) != 0; /* then it may wait for others since */
+        if ((d->edge_start[p] != d->edge_start[p + 1] && !back) || may_be_busy(d, p, wait))
             continue;
         if (classify_busy(d, p, wait)) {
             d->procs[p].suspect = d->procs[p].suspect || given_up(c, wait);
             continue;
         }
-        if (d->procs[p].doubtful || d->procs[p].cut)
+        if (d->procs[p].cut || (back ? doubtful_before(d, p, wait->since) : d->procs[p].doubtful))
             d->procs[p].suspect = true;
         else
             partners[kept++] = partners[i];

@@ -75,14 +75,15 @@ static bool enters(const struct diag_wait *wait)
     return wait->stale || wait->never != DIAG_NEVER_NO;
 }
 
-/* Did nobody wait at this wait for one that waited itself? */
-static bool ends_here(struct diag *d, const struct diag_wait *wait, const bool *waits)
+/* Did nobody wait at this wait for one that waited itself at the time? since: by process, of its first wait.
+ */
+static bool ends_here(struct diag *d, const struct diag_wait *wait, const uint64_t *since)
 {
     struct diag_partner *partners;
     size_t count = wait->never == DIAG_NEVER_NO ? diag_partners(d, wait, &partners) : 0;
     bool leaf = true;
     for (size_t i = 0; i < count; i++)
-        leaf = leaf && !waits[partners[i].proc];
+        leaf = leaf && since[partners[i].proc] + DIAG_ONE_END_NS > wait->stopped[0];
     if (wait->never == DIAG_NEVER_NO)
         free(partners);
     return leaf;
@@ -94,13 +95,19 @@ static bool ends_here(struct diag *d, const struct diag_wait *wait, const bool *
  */
 static void set_past_aside(struct diag *d)
 {
-    bool *waits = calloc(d->nprocs + 1, sizeof *waits), apart = true;
+    uint64_t *since = malloc((d->nprocs + 1) * sizeof *since);
+    bool apart = true;
     d->past = malloc((d->nedges + 1) * sizeof *d->past);
-    d->oom = d->oom || !waits || !d->past;
-    for (size_t i = 0; i < d->nedges && !d->oom; i++)
-        waits[d->edges[i].from] = true;
+    d->oom = d->oom || !since || !d->past;
+    for (size_t p = 0; p < d->nprocs && !d->oom; p++)
+        since[p] = UINT64_MAX - DIAG_ONE_END_NS;
+    for (size_t i = 0; i < d->nedges && !d->oom; i++) {
+        uint64_t began = d->ops[d->edges[i].op].op.enter_ns;
+        if (began < since[d->edges[i].from])
+            since[d->edges[i].from] = began;
+    }
     for (size_t i = 0; i < d->nwaits && !d->oom && apart; i++)
-        apart = !d->waits[i].over || !enters(&d->waits[i]) || ends_here(d, &d->waits[i], waits);
+        apart = !d->waits[i].over || !enters(&d->waits[i]) || ends_here(d, &d->waits[i], since);
     size_t kept = 0;
     for (size_t i = 0; i < d->nedges && !d->oom; i++) {
         struct diag_wait *wait = &d->waits[d->edges[i].to - d->nprocs];
@@ -111,7 +118,7 @@ static void set_past_aside(struct diag *d)
             d->edges[kept++] = d->edges[i];
     }
     d->nedges = kept;
-    free(waits);
+    free(since);
 }
 
 static int by_from(const void *a, const void *b)

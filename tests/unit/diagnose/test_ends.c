@@ -79,6 +79,12 @@ static void timeouts(void **state)
                                      "repeat 20 *-2 ar v 9\n 0-1 ar v 9\n" TIMEOUT;
     story_expect(4, again, "stuck_outside_nccl", "3", "0-1");
     story_expect_also(4, again, "rank_not_joined", "2");
+    /* The one that did not come may wait later, for another. */
+    static const char two[] = "* init w\n repeat 9 * ar w 9 done\n *-1 ar w 9 started\n" TIMEOUT
+                              "*-1 abort w\n * wait 1000\n 1 abort w\n * init v\n"
+                              "repeat 9 * ar v 9 done\n *-2 ar v 9 started\n" TIMEOUT;
+    story_expect(4, two, "stuck_outside_nccl", "2", "0,3");
+    story_expect_also(4, two, "stuck_outside_nccl", "1");
     /* Who waited for somebody who waited then is explained by that, whatever came after. */
     story_expect(3,
                  "* init w\n 0-1 init x\n 1-2 init y\n repeat 9 * ar w 9\n 1 ar y 9\n 0 ar x 9\n" TIMEOUT

@@ -302,9 +302,8 @@ static bool stuck_together(const struct diag *d, const struct diag_match *m, boo
     for (uint32_t i = m->first_op; i != DIAG_NONE && last != UINT64_MAX; i = d->ops[i].match_next) {
         const struct diag_op *op = &d->ops[i];
         const struct diag_proc *proc = &d->procs[op->proc];
-        const struct rec_op *teardown = &op->member->teardown;
-        bool aborted = diag_aborts(teardown);
-        uint64_t until = aborted ? diag_common(proc, teardown->enter_ns) : proc->life_ns;
+        uint64_t aborted = diag_aborted_ns(d, op);
+        uint64_t until = aborted ? aborted : proc->life_ns;
         /* What an abort ended, or others have left, may have waited for other work that was done just before.
          */
         if (until >= last + proc->patience_ns && ((!aborted && !left) || until >= quiet + proc->patience_ns))

@@ -72,10 +72,9 @@ struct ending {
 static struct ending ending_of(const struct diag *d, uint32_t p, uint32_t op)
 {
     const struct diag_proc *proc = &d->procs[p];
-    const struct rec_op *teardown =
-        op != DIAG_NONE && d->ops[op].member ? &d->ops[op].member->teardown : NULL;
-    if (teardown && teardown->kind == REC_COMM_ABORT)
-        return (struct ending){ABORTED, 0, diag_common(proc, teardown->enter_ns)};
+    uint64_t aborted = op != DIAG_NONE ? diag_aborted_ns(d, &d->ops[op]) : 0;
+    if (aborted)
+        return (struct ending){ABORTED, 0, aborted};
     if (proc->p->fate == REC_FATE_SIGNALED)
         return (struct ending){DIED, (int)proc->p->end.signal, proc->dead_ns};
     if (proc->p->fate == REC_FATE_EXITED)

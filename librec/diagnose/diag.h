@@ -180,7 +180,8 @@ struct diag_proc {
 
 /* Per member, by diag_member_id. */
 struct diag_member {
-    uint64_t next_seq; /* ops entered that count (not those after an abort elsewhere) */
+    uint64_t next_seq;   /* ops entered that count (not those after an abort elsewhere) */
+    uint64_t aborted_ns; /* when its process ended the work of the communicator by an abort; 0 */
 };
 
 enum diag_wait_kind {
@@ -362,6 +363,11 @@ static inline uint32_t diag_member_id(const struct diag *d, const struct rec_mem
 static inline struct diag_member *diag_member_of(const struct diag *d, const struct rec_member *member)
 {
     return &d->members[diag_member_id(d, member)];
+}
+/* When the process of an op aborted its communicator, or shrank it with an abort; 0 = it did not. */
+static inline uint64_t diag_aborted_ns(const struct diag *d, const struct diag_op *op)
+{
+    return op->member ? diag_member_of(d, op->member)->aborted_ns : 0;
 }
 /* Has it not come to the op at seq? Of a trace that is cut off nobody knows. */
 static inline bool diag_lacks(const struct diag *d, const struct rec_member *member, uint64_t seq)

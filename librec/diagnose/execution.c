@@ -187,9 +187,9 @@ static uint64_t aborted_ns(const struct diag *d, const struct diag_unit *unit)
     uint64_t when = 0;
     for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
         const struct diag_op *op = &d->ops[i];
-        if (!op->member || !diag_aborts(&op->member->teardown))
+        uint64_t aborted = diag_aborted_ns(d, op);
+        if (!aborted)
             return UINT64_MAX;
-        uint64_t aborted = diag_common(&d->procs[op->proc], op->member->teardown.enter_ns);
         when = aborted > when ? aborted : when;
     }
     return when;

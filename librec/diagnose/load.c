@@ -10,6 +10,7 @@
 #include "job/parallel.h"
 #include "job/recall.h"
 
+#define SHRINK_ABORT   1 /* NCCL_SHRINK_ABORT */
 #define PATIENCE_FLOOR (NS_PER_S * 3 / 2)
 #define PATIENCE_FIRST (NS_PER_S * 2) /* while there is no rhythm yet */
 #define PAUSES_MIN     3
@@ -57,6 +58,12 @@ static int launch_order(const void *a, const void *b)
     return x->ordinal < y->ordinal ? -1 : x->ordinal > y->ordinal;
 }
 
+/* A shrink that ends the work of its parent. */
+static bool shrinks_with_abort(const struct rec_op *op)
+{
+    return op->kind == REC_COMM_SHRINK && op->peer > 0 && (op->peer & SHRINK_ABORT);
+}
+
 /*
  * How long may a process be silent before that means something? The longest pause it made so
  * far, several times over. A living job has the time to wait for certainty.
@@ -71,7 +78,7 @@ static void measure_rhythm(struct diag *d, struct diag_proc *proc)
             continue;
         /* Setting up takes its time once, and an end is no rhythm. */
         if (rec_kind_flags(before->kind) & (REC_KF_CREATE | REC_KF_HOST) ||
-            rec_kind_flags(op->kind) & REC_KF_TEARDOWN)
+            rec_kind_flags(op->kind) & REC_KF_TEARDOWN || shrinks_with_abort(op))
             continue;
         pauses++;
         if (op->enter_ns > before->enter_ns && op->enter_ns - before->enter_ns > longest)
@@ -232,6 +239,25 @@ static enum rec_code load_windows(struct diag *d, struct loading *loading)
     return REC_OK;
 }
 
+static void note_aborts(struct diag *d)
+{
+    for (size_t c = 0; c < d->ncomms; c++)
+        for (uint32_t i = 0; diag_has(d, d->comms[c]) && i < d->comms[c]->nmembers; i++) {
+            const struct rec_member *member = d->comms[c]->members[i];
+            if (diag_aborts(&member->teardown))
+                diag_member_of(d, member)->aborted_ns =
+                    diag_common(&d->procs[diag_index(d, member->process)], member->teardown.enter_ns);
+        }
+    for (size_t i = 0; i < d->nops; i++) {
+        const struct diag_op *op = &d->ops[i];
+        if (!op->member || !shrinks_with_abort(&op->op))
+            continue;
+        struct diag_member *member = diag_member_of(d, op->member);
+        if (!member->aborted_ns || op->op.enter_ns < member->aborted_ns)
+            member->aborted_ns = op->op.enter_ns;
+    }
+}
+
 /* When each communicator was first aborted; false when none was. */
 static bool find_aborts(struct diag *d)
 {
@@ -239,10 +265,8 @@ static bool find_aborts(struct diag *d)
     for (size_t c = 0; c < d->ncomms; c++) {
         uint64_t aborted = UINT64_MAX;
         for (uint32_t i = 0; diag_has(d, d->comms[c]) && i < d->comms[c]->nmembers; i++) {
-            const struct rec_member *member = d->comms[c]->members[i];
-            const struct rec_op *teardown = &member->teardown;
-            uint64_t when = diag_common(&d->procs[diag_index(d, member->process)], teardown->enter_ns);
-            if (diag_aborts(teardown) && when < aborted)
+            uint64_t when = diag_member_of(d, d->comms[c]->members[i])->aborted_ns;
+            if (when && when < aborted)
                 aborted = when;
         }
         d->abort_ns[c] = aborted;
@@ -256,10 +280,11 @@ static bool after_abort(const struct diag *d, const struct diag_op *op)
 {
     const struct rec_communicator *comm = op->member->comm;
     for (uint32_t i = 0; i < comm->nmembers; i++) {
-        const struct rec_op *teardown = &comm->members[i]->teardown;
         const struct diag_proc *proc = &d->procs[diag_index(d, comm->members[i]->process)];
-        if (diag_aborts(teardown) && proc->clock == d->procs[op->proc].clock &&
-            op->op.enter_ns > diag_common(proc, teardown->enter_ns) + ABORT_SLACK)
+        uint64_t aborted = diag_member_of(d, comm->members[i])->aborted_ns;
+        bool shrinking = op->op.kind == REC_COMM_SHRINK && !diag_aborts(&comm->members[i]->teardown);
+        if (aborted && !shrinking && proc->clock == d->procs[op->proc].clock &&
+            op->op.enter_ns > aborted + ABORT_SLACK)
             return true;
     }
     return false;
@@ -346,7 +371,7 @@ static bool make_tables(struct diag *d)
     for (size_t c = 0; c < d->ncomms; c++) {
         d->member_base[c] = id;
         for (uint32_t i = 0; i < d->comms[c]->nmembers; i++, id++)
-            d->members[id] = (struct diag_member){d->comms[c]->members[i]->next_seq};
+            d->members[id] = (struct diag_member){.next_seq = d->comms[c]->members[i]->next_seq};
     }
     return true;
 }
@@ -365,6 +390,7 @@ enum rec_code diag_load(struct diag *d)
     if (code != REC_OK || d->oom)
         return code;
     diag_clock_align(d);
+    note_aborts(d);
     if (find_aborts(d))
         mark_late(d);
     job_parallel(d->threads, &(struct job_parallel){d->nprocs, note_members, NULL, d});

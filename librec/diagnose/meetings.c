@@ -124,7 +124,7 @@ static bool extend_tables(struct diag *d)
         meetings->comms[meetings->njob + i] = &meeting->comm;
         bases[meetings->njob + i] = (uint32_t)nmembers;
         for (uint32_t k = 0; k < meeting->comm.nmembers; k++)
-            members[nmembers++] = (struct diag_member){meeting->list[k]->next_seq};
+            members[nmembers++] = (struct diag_member){.next_seq = meeting->list[k]->next_seq};
     }
     d->comms = meetings->comms;
     d->ncomms = ncomms;

@@ -29,11 +29,11 @@ static bool needs_all(const struct rec_op *op)
 }
 
 /* When it had been completed, as far as that was seen; 0 = it was not. An abort ends an op, too. */
-static uint64_t completed_ns(const struct diag_op *op)
+static uint64_t completed_ns(const struct diag *d, const struct diag_op *op)
 {
     if (rec_kind_flags(op->op.kind) & REC_KF_CREATE)
         return op->op.group || op->op.result != REC_RESULT_SUCCESS ? 0 : op->op.exit_ns;
-    if (!op->op.gpu_end_ns || diag_aborts(&op->member->teardown))
+    if (!op->op.gpu_end_ns || diag_aborted_ns(d, op))
         return 0;
     return op->op.gpu_end_ns - DIAG_GPU_LAG_NS;
 }
@@ -74,7 +74,7 @@ void diag_find_outlived(struct diag *d, uint64_t margin_ns)
         const struct diag_op *op = &d->ops[i];
         if (!op->member || op->late || op->op.seq < seqs[op->member->comm->index] || !needs_all(&op->op))
             continue;
-        uint64_t completed = completed_ns(op);
+        uint64_t completed = completed_ns(d, op);
         if (completed)
             note_members(d, op, completed, seen_ns);
     }

@@ -421,18 +421,13 @@ static void build_units(struct diag *d, uint32_t proc, struct builder *b)
  */
 static bool ended_by_abort(const struct diag *d, const struct diag_op *op, uint64_t end_ns)
 {
-    if (!op->member)
-        return false;
-    const struct rec_op *teardown = &op->member->teardown;
-    if (!diag_aborts(teardown))
-        return false;
-    return !end_ns || end_ns + DIAG_GPU_LAG_NS >= diag_common(&d->procs[op->proc], teardown->enter_ns);
+    uint64_t aborted = diag_aborted_ns(d, op);
+    return aborted && (!end_ns || end_ns + DIAG_GPU_LAG_NS >= aborted);
 }
 
 static bool started_before_abort(const struct diag *d, const struct diag_op *op)
 {
-    return op->op.gpu_start_ns && op->op.gpu_start_ns + DIAG_GPU_LAG_NS <
-                                      diag_common(&d->procs[op->proc], op->member->teardown.enter_ns);
+    return op->op.gpu_start_ns && op->op.gpu_start_ns + DIAG_GPU_LAG_NS < diag_aborted_ns(d, op);
 }
 
 /*

@@ -7,18 +7,10 @@
 #include <signal.h>
 #include <stdlib.h>
 
-/* When the process aborted the communicator of this op; 0 = it did not. */
-static uint64_t aborted_ns(const struct diag *d, const struct diag_op *op)
-{
-    const struct rec_op *teardown = op->member ? &op->member->teardown : NULL;
-    bool abort = teardown && diag_aborts(teardown);
-    return abort ? diag_common(&d->procs[op->proc], teardown->enter_ns) : 0;
-}
-
 bool diag_got_over(const struct diag *d, const struct diag_op *op)
 {
     const struct diag_proc *proc = &d->procs[op->proc];
-    uint64_t aborted = aborted_ns(d, op);
+    uint64_t aborted = diag_aborted_ns(d, op);
     for (uint32_t i = proc->first + proc->count; aborted && i-- > (uint32_t)(op - d->ops) + 1;) {
         const struct diag_op *later = &d->ops[i];
         if (later->op.enter_ns <= aborted)
@@ -37,7 +29,7 @@ bool diag_got_over(const struct diag *d, const struct diag_op *op)
 static uint64_t waited_ns(const struct diag *d, const struct diag_op *op)
 {
     const struct diag_proc *proc = &d->procs[op->proc];
-    uint64_t until = aborted_ns(d, op), quiet = op->op.enter_ns;
+    uint64_t until = diag_aborted_ns(d, op), quiet = op->op.enter_ns;
     if (!until && proc->ended_well)
         return 0;
     for (uint32_t i = (uint32_t)(op - d->ops) + 1; i < proc->first + proc->count; i++) {
@@ -318,7 +310,7 @@ static enum diag_wait_kind kind_of(const struct rec_op *op)
 static void note_stopped(const struct diag *d, struct diag_wait *wait, const struct diag_op *op)
 {
     const struct diag_proc *proc = &d->procs[op->proc];
-    uint64_t aborted = aborted_ns(d, op);
+    uint64_t aborted = diag_aborted_ns(d, op);
     bool exact = aborted || proc->p->fate == REC_FATE_EXITED || proc->p->fate == REC_FATE_SIGNALED;
     uint64_t stopped = (aborted ? aborted : proc->dead_ns) + (exact ? DIAG_ONE_END_NS : DIAG_MISSED_NS);
     if (wait->last == op->proc || stopped > wait->stopped[0]) {
@@ -503,7 +495,7 @@ void diag_find_waits(struct diag *d)
     for (uint32_t i = 0; i < d->nops && !d->oom; i++) {
         struct diag_op *op = &d->ops[i];
         bool waits = op->unit != DIAG_NONE ? blocked(op) && op->match != DIAG_NONE &&
-                                                 (!d->procs[op->proc].ended_well || aborted_ns(d, op))
+                                                 (!d->procs[op->proc].ended_well || diag_aborted_ns(d, op))
                                            : teardown_waits(d, i);
         if (!waits || !op->member || d->procs[op->proc].cut)
             continue; /* on whom it waits is not known; nor how a trace that is cut off went on */

@@ -138,6 +138,8 @@ static void do_split(const struct line *line)
         struct teller *t = &stage->ranks[line->ranks[i]];
         struct call call = stage_new_call(parent, kind);
         call.op.peer = child_made ? 0 : -1;
+        if (kind == REC_COMM_SHRINK && option(line, "abort"))
+            call.op.peer = 1;
         if (kind == REC_COMM_SHRINK)
             call.op.count = inside ? strtoul(line->words[3], NULL, 10)
                                    : (uint64_t)(stage->comms[parent].nmembers - line->nranks);

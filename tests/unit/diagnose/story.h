@@ -8,7 +8,7 @@
  *   init C [of LIST] [nranks N]   joins communicator C; a call that never returns when "of" names
  *                                 more members than called (those of one line)
  *   split P C      child C of P with these ranks;     nocolor P     the call alone
- *   insplit P      inside CommSplit of P for ever;    shrink P C
+ *   insplit P      inside CommSplit of P for ever;    shrink P C [abort]
  *   inshrink P N   inside CommShrink of P without N ranks for ever
  *   ar|ag|rs|bc|a2a|ga C COUNT [dtype] [redop] [root N] [stream N] [thread N] [failed] [open]
  *   … started|done   the GPU was seen to begin, to end it

@@ -79,6 +79,11 @@ static void timeouts(void **state)
                                      "repeat 20 *-2 ar v 9\n 0-1 ar v 9\n" TIMEOUT;
     story_expect(4, again, "stuck_outside_nccl", "3", "0-1");
     story_expect_also(4, again, "rank_not_joined", "2");
+    /* A shrink with an abort ends them, too. */
+    story_expect(4,
+                 "* init w\n repeat 9 * ar w 9 done\n *-2 ar w 9 started\n" TIMEOUT
+                 "0-1,3 shrink w v abort\n repeat 9 *-2 ar v 9 done\n *-2 exit 0\n * wait 3000",
+                 "stuck_outside_nccl", "2", "*-2");
     /* The one that did not come may wait later, for another. */
     static const char two[] = "* init w\n repeat 9 * ar w 9 done\n *-1 ar w 9 started\n" TIMEOUT
                               "*-1 abort w\n * wait 1000\n 1 abort w\n * init v\n"

@@ -14,12 +14,14 @@ void classify_failed(struct classify *c, const struct diag_wait *wait)
         classify_more_victims(c, wait, c->blamed[op->proc] - 1);
         return;
     }
-    struct rec_finding *f = diag_finding(d, REC_VERDICT_COMM_FAILED, REC_CONF_CERTAIN, DIAG_TIER_ROOT,
-                                         op->op.exit_ns < wait->since ? op->op.exit_ns : wait->since);
+    bool uneven = diag_uneven_split(d, op);
+    struct rec_finding *f =
+        diag_finding(d, REC_VERDICT_COMM_FAILED, uneven ? REC_CONF_POSSIBLE : REC_CONF_CERTAIN,
+                     DIAG_TIER_ROOT, op->op.exit_ns < wait->since ? op->op.exit_ns : wait->since);
     if (!f)
         return;
     classify_place(c, f, wait);
-    diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
+    diag_blame(d, f, uneven ? DIAG_SUSPECT : DIAG_CULPRIT, d->procs[op->proc].p->rank);
     c->blamed[op->proc] = (uint32_t)d->nfindings;
     bool gone = diag_excuse_failed(d, f, op);
     struct diag_text t = {0};
@@ -29,6 +31,8 @@ void classify_failed(struct classify *c, const struct diag_wait *wait)
         diag_say_gone(&t, f);
     diag_printf(&t, gone ? ", while " : " while ");
     classify_say_wait(c, &t, wait);
+    if (uneven)
+        diag_say_uneven_split(&t);
     diag_summary(d, f, &t);
     diag_evidence_op(d, f, op, "was refused");
     classify_waiting(c, f, wait);

@@ -615,6 +615,12 @@ void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct diag_
 
 /* The first error that NCCL returned or reported. */
 void diag_failures(struct diag *d);
+/*
+ * Was it refused for a peer that its communicator has not, while the split that made this made others of
+ * another size? Then a wrong color of any rank explains it as well.
+ */
+bool diag_uneven_split(const struct diag *d, const struct diag_op *op);
+void diag_say_uneven_split(struct diag_text *t);
 /* " got InvalidArgument from AllReduce (14 × f32, sum)", or from the end of its group. */
 void diag_say_refusal(const struct diag *d, struct diag_text *t, const struct diag_op *op);
 /* An error that tells of others, where not all members are known to have been there: the culprits become

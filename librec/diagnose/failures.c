@@ -40,6 +40,27 @@ void diag_say_refusal(const struct diag *d, struct diag_text *t, const struct di
     diag_say_op(t, &op->op);
 }
 
+bool diag_uneven_split(const struct diag *d, const struct diag_op *op)
+{
+    const struct rec_communicator *comm = op->member ? op->member->comm : NULL;
+    if (!comm || comm->made_by != REC_COMM_SPLIT || op->op.peer < 0 || (uint32_t)op->op.peer < comm->nranks ||
+        !(rec_kind_flags(op->op.kind) & (REC_KF_P2P | REC_KF_RMA | REC_KF_ROOT)))
+        return false;
+    for (size_t c = 0; c < d->ncomms; c++) {
+        const struct rec_communicator *other = d->comms[c];
+        if (diag_has(d, other) && other->made_by == REC_COMM_SPLIT && other->parent_uid == comm->parent_uid &&
+            other->parent_seq == comm->parent_seq && other->nranks != comm->nranks)
+            return true;
+    }
+    return false;
+}
+
+void diag_say_uneven_split(struct diag_text *t)
+{
+    diag_printf(
+        t, "; the split that made it made others of another size, so one of its colors may be wrong instead");
+}
+
 static void say_failure(const struct diag *d, struct diag_text *t, const struct diag_op *op)
 {
     if (op->op.kind == REC_COMM_GET_ASYNC_ERROR) {
@@ -223,34 +244,42 @@ static bool all_failed(const struct diag *d, const struct rec_communicator *comm
     return count > 1;
 }
 
-/* Names those who failed alike; nobody, which is told, where those are all members of several. */
-static bool blame_alike(struct diag *d, struct rec_finding *f, const struct diag_op *op, bool root)
+/* Names those who failed alike; false: they are all members of several, so nobody is to blame. */
+static bool blame_alike(struct diag *d, struct rec_finding *f, const struct diag_op *op, enum diag_list list)
 {
     for (uint32_t i = 0; i < d->nops; i++)
         if (&d->ops[i] == op || (is_failure(&d->ops[i]) && alike(op, &d->ops[i])))
-            diag_blame(d, f, root ? DIAG_CULPRIT : DIAG_VICTIM, d->procs[d->ops[i].proc].p->rank);
+            diag_blame(d, f, list, d->procs[d->ops[i].proc].p->rank);
     diag_sort_ranks(f->culprits, &f->nculprits);
+    diag_sort_ranks(f->suspects, &f->nsuspects);
     diag_sort_ranks(f->victims, &f->nvictims);
-    bool all = op->member && all_failed(d, op->member->comm, root ? f->culprits : f->victims,
-                                        root ? f->nculprits : f->nvictims);
-    if (all)
-        all_are_victims(d, f);
-    return all;
+    const int32_t *ranks = f->nculprits ? f->culprits : f->nsuspects ? f->suspects : f->victims;
+    size_t count = f->nculprits + f->nsuspects + f->nvictims; /* of one list */
+    if (!op->member || !all_failed(d, op->member->comm, ranks, count))
+        return true;
+    all_are_victims(d, f);
+    return false;
 }
 
-static void say_failed(struct diag *d, struct rec_finding *f, const struct diag_op *op, bool all, bool gone)
+/* What lessens the guilt of those who failed. */
+enum excuse { NO_EXCUSE, ALL_FAILED, MEMBER_GONE, UNEVEN_SPLIT };
+
+static void say_failed(struct diag *d, struct rec_finding *f, const struct diag_op *op, enum excuse excuse)
 {
     struct diag_text t = {0};
-    size_t count = f->nculprits ? f->nculprits : f->nvictims;
+    bool uneven = excuse == UNEVEN_SPLIT;
+    size_t count = f->nculprits ? f->nculprits : uneven ? f->nsuspects : f->nvictims;
     if (count > 1)
-        diag_say_ranks(&t, f->nculprits ? f->culprits : f->victims, count);
+        diag_say_ranks(&t, f->nculprits ? f->culprits : uneven ? f->suspects : f->victims, count);
     else
         diag_say_proc(&t, d->procs[op->proc].p);
     say_failure(d, &t, op);
-    if (gone)
+    if (excuse == MEMBER_GONE)
         diag_say_gone(&t, f);
-    else if (all)
+    else if (excuse == ALL_FAILED)
         diag_printf(&t, ", as all who took part, so no rank is to blame");
+    else if (excuse == UNEVEN_SPLIT)
+        diag_say_uneven_split(&t);
     diag_summary(d, f, &t);
 }
 
@@ -299,15 +328,21 @@ void diag_failures(struct diag *d)
             return;
     bool explained;
     uint64_t cause = earlier_cause(d, op, &explained);
-    bool root = explained || cause == failure_ns(op);
-    struct rec_finding *f = diag_finding(d, REC_VERDICT_COMM_FAILED, REC_CONF_LIKELY,
-                                         root ? DIAG_TIER_ROOT : DIAG_TIER_CONSEQUENCE,
-                                         explained && cause ? cause - 1 : failure_ns(op));
+    bool root = explained || cause == failure_ns(op), uneven = root && diag_uneven_split(d, op);
+    struct rec_finding *f =
+        diag_finding(d, REC_VERDICT_COMM_FAILED, uneven ? REC_CONF_POSSIBLE : REC_CONF_LIKELY,
+                     uneven ? DIAG_TIER_FAULT
+                     : root ? DIAG_TIER_ROOT
+                            : DIAG_TIER_CONSEQUENCE,
+                     explained && cause ? cause - 1 : failure_ns(op));
     if (!f)
         return;
-    bool all = blame_alike(d, f, op, root);
-    bool gone = root && diag_excuse_failed(d, f, op);
-    say_failed(d, f, op, all, gone);
+    enum excuse excuse = uneven ? UNEVEN_SPLIT : NO_EXCUSE;
+    if (!blame_alike(d, f, op, uneven ? DIAG_SUSPECT : root ? DIAG_CULPRIT : DIAG_VICTIM))
+        excuse = ALL_FAILED;
+    if (root && diag_excuse_failed(d, f, op))
+        excuse = MEMBER_GONE;
+    say_failed(d, f, op, excuse);
     f->comm = op->member ? op->member->comm : NULL;
     f->op = op->op;
     bool placed = op->member && !(op->op.flags & REC_OF_NO_SEQ) && op->op.kind != REC_COMM_GET_ASYNC_ERROR;

@@ -442,6 +442,29 @@ static void refusals(void **state)
                  "healthy", "", "*");
 }
 
+/* A peer that is not there: the caller may be wrong, or a color of the split. */
+static void uneven_splits(void **state)
+{
+    (void)state;
+    static const char uneven[] =
+        "* init w\n repeat 5 * ar w 9\n 0 split w a\n 1-3 split w b\n 0 send a 1 9 failed\n"
+        "repeat 2 1-3 ar b 9\n" HANG,
+                      even[] = "* init w\n repeat 5 * ar w 9\n 0-1 split w a\n 2-3 split w b\n"
+                               "0 send a 2 9 failed\n repeat 2 2-3 ar b 9\n" HANG;
+    story_expect(4, uneven, "comm_failed", "", "*");
+    story_expect_doubt(4, uneven, "possible", "", "0");
+    story_expect_words(4, uneven, "one of its colors may be wrong");
+    story_expect(4, even, "comm_failed", "0", "1-3");
+    /* Another argument is wrong whatever the split was. */
+    story_expect(4,
+                 "* init w\n repeat 5 * ar w 9\n 0 split w a\n 1-3 split w b\n 2 ar b 9 failed\n"
+                 "1,3 ar b 9\n" HANG,
+                 "comm_failed", "2", "0-1,3");
+    static const char awaited[] = "* init w\n repeat 5 * ar w 9\n 0 split w a\n 1-3 split w b\n"
+                                  "1 bc b 9 root 5 failed\n 2-3 bc b 9\n" HANG;
+    story_expect_doubt(4, awaited, "possible", "", "1");
+}
+
 /* A group that NCCL refuses and its rank survives takes no places. */
 static void refused_groups(void **state)
 {
@@ -517,6 +540,7 @@ int main(void)
         cmocka_unit_test(lost_teardown),
         cmocka_unit_test(refusals),
         cmocka_unit_test(broken_connections),
+        cmocka_unit_test(uneven_splits),
         cmocka_unit_test(refused_groups),
         cmocka_unit_test(host_calls),
     };

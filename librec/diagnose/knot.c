@@ -359,15 +359,6 @@ static const char *knot_words(bool order, bool graphs, bool some, const struct c
                  : "wait for each other in a circle";
 }
 
-/* Is all of one of its processes known? Else an early call left out by somebody may be the reason. */
-static bool well_known(const struct diag *d, uint32_t component)
-{
-    for (uint32_t p = 0; p < d->nprocs; p++)
-        if (classify_inside(d, p, component) && d->procs[p].whole)
-            return true;
-    return false;
-}
-
 static void suspect_hidden(struct diag *d, struct rec_finding *f, uint32_t component)
 {
     for (size_t i = 0; i < d->nwaits; i++)
@@ -418,8 +409,8 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct cla
     bool graphs = d->ops[k->first->op].op.kind == REC_GRAPH_LAUNCH;
     bool some = choose(c, k, order, s);
     bool hidden = may_be_hidden(c, k, some, order, s);
-    enum rec_confidence sure =
-        !hidden && (some || well_known(d, k->component)) ? REC_CONF_LIKELY : REC_CONF_POSSIBLE;
+    /* Where nothing decides, all but one may be innocent. */
+    enum rec_confidence sure = !hidden && some ? REC_CONF_LIKELY : REC_CONF_POSSIBLE;
     struct rec_finding *f = diag_finding(d, order ? REC_VERDICT_ORDER_INVERSION : REC_VERDICT_DEADLOCK_CYCLE,
                                          sure, DIAG_TIER_ROOT, k->since);
     uint32_t *nodes = malloc((d->nprocs + 1) * sizeof *nodes);

@@ -76,7 +76,7 @@ static void circles(void **state)
     static const char even[] =
         "* init w\n * split w A\n * split w B\n repeat 5 * ar A 100\n 0 ar A 1\n 1 ar B "
         "1\n" HANG;
-    story_expect_doubt(2, even, "likely", "0-1", "");
+    story_expect_doubt(2, even, "possible", "0-1", "");
     story_expect_words(2, even, "the records do not tell who of them is wrong");
     /* Where members of its communicators are not recorded the fault may be theirs. */
     static const char unknown[] =

@@ -188,12 +188,12 @@ int diag_sibling_order(const struct diag *d, uint32_t own, uint32_t common)
         for (uint32_t i = 0; i < other->nmembers; i++) {
             uint32_t proc = diag_index(d, other->members[i]->process), joined = op_of(d, common, proc);
             uint32_t same = op_of(d, there, proc);
-            if (joined == DIAG_NONE)
+            if (joined == DIAG_NONE || d->procs[proc].gap_ns)
                 continue;
             if (same == DIAG_NONE && diag_member_of(d, other->members[i])->next_seq == m->seq)
                 without++;
             else if (same != DIAG_NONE && d->ops[same].sig == d->ops[m->first_op].sig)
-                before += d->ops[same].op.enter_ns < d->ops[joined].op.enter_ns;
+                *(same < joined ? &before : &without) += 1;
         }
     }
     return before >= SIBLINGS_MIN && !without ? 1 : without >= SIBLINGS_MIN && !before ? -1 : 0;

@@ -139,6 +139,21 @@ static void siblings(void **state)
     story_expect_words(4, circle, "all did what the others of the circle did");
     story_expect(4, TWO_PAIRS "1 ar t0 64\n 2-3 ar t1 64\n 0 insplit w\n 2-3 insplit w\n" HANG,
                  "deadlock_cycle", "0", "1-3");
+    /* Nor do they tell when they do not agree about the order, or only one is known in full. */
+#define GRID                                                                                                 \
+    "* init w\n 0-1 split w t0\n 2-3 split w t1\n 4-5 split w t2\n repeat 2 * ar w 9\n"                      \
+    "0-1 ar t0 5\n 2-3 ar t1 5\n 4-5 ar t2 5\n"
+    static const char inverted[] = GRID "2-3 ar t1 5\n 2-3 ar w 1\n 4-5 ar t2 5\n 4-5 ar w 1\n"
+                                        "0 ar t0 5\n 0 ar w 1\n 1 ar w 1\n 1 ar t0 5\n" HANG;
+    story_expect(6, inverted, "order_inversion", "1", "0,2-5");
+    static const char apart[] = GRID "2-3 ar t1 5\n 2-3 ar w 1\n 4-5 ar w 1\n 4-5 ar t2 5 stream 1\n"
+                                     "0 ar t0 5\n 0 ar w 1\n 1 ar w 1\n 1 ar t0 5\n" HANG;
+    story_expect_doubt(6, apart, "possible", "0-1", "");
+    static const char one[] =
+        "* init w\n 0-1 split w t0\n 2-3 split w t1\n repeat 2 * ar w 9\n 0-1 ar t0 5\n"
+        "2-3 ar t1 5\n 2 ar t1 5\n 2 ar w 1\n 3 ar t1 5\n 3 lose\n 3 ar w 1\n 3 record\n"
+        "0 ar t0 5\n 0 ar w 1\n 1 ar w 1\n 1 ar t0 5\n" HANG;
+    story_expect_doubt(4, one, "possible", "0-1", "");
     /* One fault on two of them is one finding. */
     static const char both[] = "* init w\n 0,2,4 init d0\n 1,3,5 init d1\n repeat 3 0,2,4 ar d0 8\n"
                                "repeat 3 1,3,5 ar d1 8\n 4-5 exit 0\n 0,2 ar d0 8\n 1,3 ar d1 8\n" HANG;

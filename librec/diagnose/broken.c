@@ -259,6 +259,13 @@ static void add_launch(struct launches *l, uint32_t unit)
         l->units[l->count++] = unit;
 }
 
+/* When op was there: called, and as far as is known come to by the GPU. */
+static uint64_t arrival(const struct diag *d, const struct diag_op *op)
+{
+    uint64_t came = diag_gpu_came(d, op);
+    return came > op->op.enter_ns ? came : op->op.enter_ns;
+}
+
 /*
  * When the last one came to a matching point, or to another one that holds it up because both are launched in
  * one group, or are so with a third, and so on. UINT64_MAX: not known. Of large ones some are looked at.
@@ -268,7 +275,8 @@ static uint64_t last_arrival(const struct diag *d, const struct diag_match *m)
     struct launches l = {.count = 0};
     uint64_t last = 0;
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
-        last = d->ops[i].op.enter_ns > last ? d->ops[i].op.enter_ns : last;
+        uint64_t came = arrival(d, &d->ops[i]);
+        last = came > last ? came : last;
         if (l.count < LAUNCHES_LOOKED && d->units[d->ops[i].unit].ops > 1)
             add_launch(&l, d->ops[i].unit);
     }
@@ -280,7 +288,8 @@ static uint64_t last_arrival(const struct diag *d, const struct diag_match *m)
             if (with->unseen || with->unknown || with->assumed)
                 return UINT64_MAX;
             for (uint32_t i = with->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
-                last = d->ops[i].op.enter_ns > last ? d->ops[i].op.enter_ns : last;
+                uint64_t came = arrival(d, &d->ops[i]);
+                last = came > last ? came : last;
                 add_launch(&l, d->ops[i].unit);
             }
         }

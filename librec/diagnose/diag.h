@@ -167,6 +167,7 @@ struct diag_proc {
     bool whole;            /* the window holds everything it did */
     uint64_t graph_ns;     /* last launch of a graph */
     bool gpu_seen;         /* the progress of its GPU was recorded */
+    uint64_t gpu_ns;       /* when its GPU was last seen to begin or end an op by itself; 0 */
     bool gpu_timed;        /* some ops of the window have times of the GPU */
     bool waits;            /* has been blocked for longer than its patience */
     bool works;            /* … in data or creation, not only in a teardown */
@@ -445,6 +446,11 @@ uint32_t diag_match_find(const struct diag *d, const struct rec_communicator *co
 uint64_t diag_bytes(const struct rec_op *op);
 /* Launched, but its GPU, which would have told, has not come to it. */
 bool diag_not_reached(const struct diag *d, const struct diag_op *op);
+/*
+ * When the GPU came to op, or was seen to move on in front of it: hosts run far ahead, and nobody waits in what
+ * its GPU has not come to. 0 = not known.
+ */
+uint64_t diag_gpu_came(const struct diag *d, const struct diag_op *op);
 
 static inline bool diag_captured(const struct diag_op *op)
 {

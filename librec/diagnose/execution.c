@@ -5,6 +5,8 @@
 
 /* A host that went on for so long after a send cannot have been waiting for it. */
 #define EAGER_NS (2 * NS_PER_S)
+/* Of so many launches in a row at least one has marks. */
+#define CAME_LOOK 64
 
 struct work {
     uint32_t *units;
@@ -71,6 +73,24 @@ static void finish_op(struct diag *d, struct work *work, uint32_t index)
 bool diag_not_reached(const struct diag *d, const struct diag_op *op)
 {
     return d->procs[op->proc].gpu_seen && op->op.launch && op->op.state == REC_STATE_ENQUEUED;
+}
+
+uint64_t diag_gpu_came(const struct diag *d, const struct diag_op *op)
+{
+    if (!d->procs[op->proc].gpu_seen || op->op.stream == REC_ID_NONE || op->op.state == REC_STATE_UNKNOWN)
+        return 0;
+    if (op->op.gpu_start_ns)
+        return op->op.gpu_start_ns;
+    uint32_t looked = 0;
+    for (uint32_t i = (uint32_t)(op - d->ops); i-- > d->procs[op->proc].first && looked < CAME_LOOK;) {
+        const struct rec_op *before = &d->ops[i].op;
+        if (before->stream != op->op.stream || !(rec_kind_flags(before->kind) & REC_KF_STREAM))
+            continue;
+        looked++;
+        if (before->gpu_end_ns || before->gpu_start_ns)
+            return before->gpu_end_ns ? before->gpu_end_ns : before->gpu_start_ns;
+    }
+    return 0;
 }
 
 static void try_match(struct diag *d, struct work *work, uint32_t index)

@@ -455,7 +455,10 @@ static void apply_gpu_progress(struct diag *d, uint32_t proc)
             op->state = REC_STATE_GPU_STARTED;
         if (op->state == REC_STATE_GPU_STARTED && op->gpu_end_ns)
             op->state = REC_STATE_COMPLETED;
-        if (op->state == REC_STATE_COMPLETED && ended_by_abort(d, &d->ops[i], op->gpu_end_ns))
+        bool aborted = ended_by_abort(d, &d->ops[i], op->gpu_end_ns);
+        uint64_t moved = op->gpu_end_ns ? op->gpu_end_ns : op->gpu_start_ns;
+        p->gpu_ns = !aborted && moved > p->gpu_ns ? moved : p->gpu_ns;
+        if (op->state == REC_STATE_COMPLETED && aborted)
             op->state = started_before_abort(d, &d->ops[i]) ? REC_STATE_GPU_STARTED : REC_STATE_UNKNOWN;
         p->gpu_seen = p->gpu_seen || op->launch || op->state == REC_STATE_GPU_STARTED ||
                       op->state == REC_STATE_COMPLETED;

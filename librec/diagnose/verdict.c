@@ -114,10 +114,17 @@ static void report_missing(struct diag *d, const int32_t *missing, size_t count,
 
 /* ---- nothing found ---- */
 
+/* For how long neither the host nor the GPU did anything. */
+static uint64_t stillness_ns(const struct diag_proc *proc)
+{
+    uint64_t last = proc->gpu_ns > proc->last_call_ns ? proc->gpu_ns : proc->last_call_ns;
+    return proc->life_ns > last ? proc->life_ns - last : 0;
+}
+
 static bool stands_still(const struct diag_proc *proc)
 {
     return !proc->outlived && (proc->gave_up || proc->p->fate != REC_FATE_EXITED) && proc->last_call_ns &&
-           proc->life_ns > proc->last_call_ns && proc->life_ns - proc->last_call_ns >= proc->patience_ns;
+           stillness_ns(proc) && stillness_ns(proc) >= proc->patience_ns;
 }
 
 /* Who stands still, who was at work, who showed no sign of life any more when the recording ended. */
@@ -160,8 +167,8 @@ static struct rest survey_rest(struct diag *d)
             rest.working += !ended;
         } else {
             rest.still++;
-            if (proc->life_ns - proc->last_call_ns > rest.longest_ns)
-                rest.longest_ns = proc->life_ns - proc->last_call_ns;
+            if (stillness_ns(proc) > rest.longest_ns)
+                rest.longest_ns = stillness_ns(proc);
             if (proc->last_call_ns > rest.last_ns) {
                 rest.last_ns = proc->last_call_ns;
                 rest.sample = proc;

@@ -46,6 +46,8 @@ static uint64_t waited_ns(const struct diag *d, const struct diag_op *op)
         until = proc->life_ns;
         quiet = op->op.flags & REC_OF_OPEN ? op->op.enter_ns : diag_thread_quiet(d, op);
     }
+    uint64_t came = diag_gpu_came(d, op);
+    quiet = came > quiet ? came : quiet;
     return until > quiet ? until - quiet : 0;
 }
 

@@ -291,6 +291,18 @@ static unsigned graph_argument(const struct line *line)
     return line->nwords > 2 ? (unsigned)strtoul(line->words[2], NULL, 10) % GRAPHS_MAX : 0;
 }
 
+/* The GPU has left so many launches by now, and begun the next one if there is one. */
+static void do_gpu(const struct line *line)
+{
+    for (int i = 0; i < line->nranks; i++) {
+        struct teller *t = &line->stage->ranks[line->ranks[i]];
+        t->gpu.stream = 0;
+        t->gpu.ended = strtoull(line->words[2], NULL, 10);
+        t->gpu.started = t->gpu.ended < t->launches ? t->gpu.ended + 1 : t->gpu.ended;
+        rec_writer_gpu(t->writer, stage_clock_of(line->stage, line->ranks[i]), &t->gpu);
+    }
+}
+
 static void do_replay(const struct line *line)
 {
     unsigned graph = graph_argument(line);
@@ -328,6 +340,8 @@ static void do_line(const struct line *line)
         }
     } else if (strcmp(verb, "replay") == 0) {
         do_replay(line);
+    } else if (strcmp(verb, "gpu") == 0) {
+        do_gpu(line);
     } else if (strcmp(verb, "window") == 0 || strcmp(verb, "devcomm") == 0) {
         for (int i = 0; i < line->nranks; i++) {
             struct call call =
@@ -409,7 +423,7 @@ void story_tell(struct story *story, int nranks, const char *text)
     assert_non_null(mkdtemp(story->dir));
     stage->nranks = nranks;
     stage->now = START + 1000 * MS;
-    stage->marks = strstr(text, " started") || strstr(text, " done");
+    stage->marks = strstr(text, " started") || strstr(text, " done") || strstr(text, " gpu ");
     for (int i = 0; i < nranks; i++)
         stage_open_trace(stage, i, story->dir);
     tell_all(stage, text, "\n;");

@@ -16,6 +16,7 @@
  *   send|recv C PEER COUNT [dtype] [stream N] [thread N]      PEER is a comm rank
  *   signal C PEER | await C PEER COUNT    [index N] [context N] [untold]: as before 1.4
  *   await C -1 COUNT several          one wait for several signals, each told by: await C PEER COUNT … part
+ *   gpu N          the GPU has left the first N launches and begun the next one, if there is one
  *   {   } [failed] a group;          }open   inside its GroupEnd for ever
  *   capture [G] … before an op: captured into graph number G; without, launches are not seen
  *   replay G       launches it

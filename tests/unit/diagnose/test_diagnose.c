@@ -451,6 +451,11 @@ static void graphs(void **state)
     story_expect_words(4, CAPTURED "repeat 5 * replay 1\n *-2 replay 1\n" HANG, "replay 5, on communicator");
 }
 
+/* Twenty ops at once; the GPUs take their time for them. */
+#define AHEAD                                                                                                \
+    "* init w\n repeat 20 * ar w 9\n * wait 900\n * gpu 5\n * wait 900\n * gpu 8\n * wait 900\n * gpu 11\n"  \
+    "* wait 900\n"
+
 static void gpu_progress(void **state)
 {
     (void)state;
@@ -479,6 +484,14 @@ static void gpu_progress(void **state)
          "* init a\n 0-2 init w\n 0,3 init p\n repeat 9 0-2 ar w 9 done\n 0 ar p 9 stream 1 started\n"
          "1-2 ar w 9 started\n 0 ar w 9\n" HANG,
          "stuck_outside_nccl", "3", "0-2"},
+        {"hosts that ran far ahead wait for their GPUs, which go on to the end", 3,
+         AHEAD " * gpu 14\n * wait 300\n", "healthy", "", "*"},
+        {"and so do GPUs that exchange messages", 2,
+         "* init w\n loop 20 ( 0 send w 1 9, 1 recv w 0 9 )\n * wait 900\n * gpu 4\n * wait 900\n"
+         "* gpu 8\n * wait 900\n * gpu 12\n * wait 900\n * gpu 16\n * wait 300\n",
+         "healthy", "", "*"},
+        {"or stop on the way, inside what the others have left", 3,
+         AHEAD " 0-1 gpu 14\n * wait 300\n 0-1 gpu 14\n" HANG, "stuck_in_kernel", "", "*"},
         {"all completed", 4, "* init w\n repeat 9 * ar w 9 done\n * exit 0", "healthy", "", "*"},
     };
     CHECK(table);

@@ -7,6 +7,7 @@
  * be blocked then is not blamed for its silence.
  */
 #include "diag.h"
+#include "job/recall.h"
 
 #include <stdlib.h>
 
@@ -287,8 +288,11 @@ void diag_note_doubts(struct diag *d)
             (in_graph(&d->procs[op->proc], op) || (op->doubted && !held_by_itself(d, op))))
             d->procs[op->proc].doubtful = true;
     }
-    for (size_t i = 0; i < d->nprocs; i++)
-        d->procs[i].doubtful = d->procs[i].doubtful || d->procs[i].gap_ns;
+    for (size_t i = 0; i < d->nprocs; i++) {
+        struct job_facts facts; /* graphs whose launches are not seen may run at any time */
+        job_facts(d->procs[i].p, &facts);
+        d->procs[i].doubtful = d->procs[i].doubtful || d->procs[i].gap_ns || facts.unseen_graphs;
+    }
 }
 
 void diag_note_held(struct diag *d)

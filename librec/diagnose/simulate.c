@@ -170,9 +170,9 @@ static void join_match(struct diag *d, uint32_t index)
 static bool never_launched(const struct diag *d, const struct diag_op *op)
 {
     const struct diag_proc *proc = &d->procs[op->proc];
-    if (proc->gap_ns || proc->cut)
+    if (proc->gap_ns || proc->cut || !op->op.launch)
         return false;
-    return op->op.launch ? !job_graph_launches(proc->p, op->op.launch) : proc->graph_ns < op->op.enter_ns;
+    return !job_graph_launches(proc->p, op->op.launch);
 }
 
 /* Did some capture it into a graph that they did not launch since, while others run it? */

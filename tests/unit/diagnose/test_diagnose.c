@@ -395,10 +395,14 @@ static void capture(void **state)
     (void)state;
     static const struct told table[] = {
         {"one captures, the other runs", 2,
-         "* init w\n repeat 5 * ar w 9\n 0 capture\n 0 ar w 9\n 1 ar w 9\n" HANG, "capture_mismatch", "0-1",
+         "* init w\n repeat 5 * ar w 9\n 0 capture 1\n 0 ar w 9\n 1 ar w 9\n" HANG, "capture_mismatch", "0-1",
          ""},
-        {"one of four captures", 4, "* init w\n repeat 5 * ar w 9\n 3 capture\n * ar w 9\n" HANG,
+        {"one of four captures", 4, "* init w\n repeat 5 * ar w 9\n 3 capture 1\n * ar w 9\n" HANG,
          "capture_mismatch", "3", "0-2"},
+        {"launches are not seen", 4, "* init w\n repeat 5 * ar w 9\n 3 capture\n * ar w 9\n" HANG,
+         "inconclusive", "", "*"},
+        {"nor what others wait for in graphs", 4,
+         "* init w\n repeat 5 * ar w 9\n * capture\n * ar w 9\n 2 ar w 9\n" HANG, "inconclusive", "", "*"},
         {"its launch may be lost", 4,
          "* init w\n repeat 5 * ar w 9\n 3 capture 1\n * ar w 9\n 3 lose\n 3 replay 1\n" HANG, "inconclusive",
          "", "*"},

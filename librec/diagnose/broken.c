@@ -2,6 +2,7 @@
 #include "classify.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 /* Launches that are looked at to find out what holds one of them up. */
 #define LAUNCHES_LOOKED 128
@@ -29,8 +30,7 @@ void classify_failed(struct classify *c, const struct diag_wait *wait)
     diag_say_refusal(d, &t, op);
     if (gone)
         diag_say_gone(&t, f);
-    diag_printf(&t, gone ? ", while " : " while ");
-    classify_say_wait(c, &t, wait);
+    classify_say_while(c, &t, wait, gone ? CLASSIFY_APART : 0);
     if (uneven)
         diag_say_uneven_split(&t);
     diag_summary(d, f, &t);
@@ -77,12 +77,12 @@ void classify_pair(struct classify *c, const struct diag_wait *wait)
     struct diag_text t = {0};
     diag_say_proc(&t, d->procs[a->proc].p);
     diag_printf(&t, " called ");
-    diag_say_op(&t, &a->op);
+    diag_say_call(&t, a);
     diag_say_place(&t, d->procs[a->proc].p, &a->op);
     diag_printf(&t, " but ");
     diag_say_proc(&t, d->procs[b->proc].p);
     diag_printf(&t, " called ");
-    diag_say_op(&t, &b->op);
+    diag_say_call(&t, b);
     diag_say_place(&t, d->procs[b->proc].p, &b->op);
     diag_printf(&t, " for message %" PRIu64 " of that pair in ", m->seq);
     diag_say_comm(&t, wait->comm);
@@ -180,19 +180,50 @@ static void blame_reached(struct diag *d, struct rec_finding *f, const struct di
     diag_sort_ranks(f->suspects, &f->nsuspects);
 }
 
+static void say_captured(struct classify *c, struct diag_text *t, const struct diag_wait *wait, bool captured)
+{
+    struct diag *d = c->d;
+    int32_t *ranks = NULL;
+    size_t count = 0, capacity = 0;
+    for (uint32_t i = d->matches[wait->match].first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        ranks = diag_grow(ranks, &capacity, count, sizeof *ranks, &d->oom);
+        if (!d->oom && diag_captured(&d->ops[i]) == captured)
+            ranks[count++] = d->procs[d->ops[i].proc].p->rank;
+    }
+    diag_sort_ranks(ranks, &count);
+    diag_say_ranks(t, ranks, count);
+    free(ranks);
+}
+
+/* One of them with its host and pid. */
+static void say_culprits(const struct diag *d, struct diag_text *t, const struct rec_finding *f)
+{
+    uint32_t only = f->nculprits == 1 ? diag_proc_of_rank(d, f->culprits[0]) : DIAG_NONE;
+    if (only != DIAG_NONE)
+        diag_say_proc(t, d->procs[only].p);
+    else
+        diag_say_ranks(t, f->culprits, f->nculprits);
+}
+
 static void say_reached(struct classify *c, struct diag_text *t, const struct rec_finding *f,
                         const struct diag_wait *wait, struct reached n)
 {
     if (c->d->matches[wait->match].captured) {
-        diag_say_ranks(t, f->culprits, f->nculprits);
-        diag_printf(t, ": %zu of %zu ranks captured it into a CUDA graph that was not launched, while ",
-                    n.captured, n.all);
-        classify_say_wait(c, t, wait);
+        say_captured(c, t, wait, true);
+        diag_printf(t, " captured ");
+        classify_say_awaited(c->d, t, wait, true);
+        diag_printf(t, ", into a CUDA graph that was not launched, and ");
+        say_captured(c, t, wait, false);
+        diag_printf(t, " called it outside of graphs, since ");
+        diag_say_time(t, wait->since);
+        if (n.captured * 2 == n.all)
+            diag_printf(t, "; it is a tie, so either side may be wrong");
     } else if (f->nculprits) {
-        diag_printf(t, "on ");
-        diag_say_ranks(t, f->culprits, f->nculprits);
-        diag_printf(t, " other work in front of it keeps the GPU from reaching it, while ");
-        classify_say_wait(c, t, wait);
+        say_culprits(c->d, t, f);
+        diag_printf(t, " launched ");
+        classify_say_awaited(c->d, t, wait, true);
+        diag_printf(t, ", but other work in front of it keeps the GPU from reaching it there");
+        classify_say_while(c, t, wait, CLASSIFY_SAID | CLASSIFY_APART);
     } else if (n.not_yet && n.not_yet < n.all) {
         classify_say_wait(c, t, wait);
         diag_printf(t, "; the GPU of ");
@@ -235,12 +266,16 @@ static void classify_host_inside(struct classify *c, const struct diag_wait *wai
     }
     diag_sort_ranks(f->culprits, &f->nculprits);
     struct diag_text t = {0};
-    diag_say_ranks(&t, f->culprits, f->nculprits);
+    say_culprits(d, &t, f);
     diag_printf(&t, f->nculprits == 1 ? " is still inside " : " are still inside ");
-    diag_say_op(&t, &stuck->op);
-    diag_say_places(d, &t, stuck);
-    diag_printf(&t, ", which launches it, although everybody has come, while ");
-    classify_say_wait(c, &t, wait);
+    if (stuck->match != wait->match) {
+        diag_say_call(&t, stuck);
+        diag_say_places(d, &t, stuck);
+        diag_printf(&t, ", which launches ");
+    }
+    classify_say_awaited(d, &t, wait, true);
+    diag_printf(&t, ", although everybody has come");
+    classify_say_while(c, &t, wait, CLASSIFY_SAID | CLASSIFY_APART);
     diag_summary(d, f, &t);
     classify_waiting(c, f, wait);
 }

@@ -55,8 +55,9 @@ static void evidence_stack(struct diag *d, struct rec_finding *f, uint32_t proc)
     const struct rec_stall_thread *thread = stall->why ? stalled_thread(d, proc) : NULL;
     if (!thread)
         return;
-    diag_evidence(d, f, p, UINT64_MAX, p->stall_ns, "stack of rank %d, thread %d \"%s\"%s%s:", (int)p->rank,
-                  (int)thread->tid, thread->name, thread->where[0] ? ", in " : "", thread->where);
+    diag_evidence(d, f, p, UINT64_MAX, p->stall_ns, "stack of rank %d, thread %d \"%s\"%s%s%s:", (int)p->rank,
+                  (int)thread->tid, thread->name, thread->where[0] ? " (" : "", thread->where,
+                  thread->where[0] ? ")" : "");
     const struct rec_callsite_def *python = stalled_at(d, proc);
     for (uint32_t i = 0; python && i < python->nframes && i < PYTHON_FRAMES; i++)
         diag_evidence(d, f, p, UINT64_MAX, 0, "  #%" PRIu32 " %s:%" PRIu32 " in %s", i,
@@ -115,7 +116,7 @@ static void cause_of_late(struct diag *d, const struct diag_proc *p, uint64_t ba
             before = d->ops[i].op.enter_ns;
     }
     cause->type = REC_VERDICT_STUCK_OUTSIDE_NCCL;
-    diag_printf(&cause->why, "issued nothing from ");
+    diag_printf(&cause->why, "made no NCCL call from ");
     diag_say_time(&cause->why, before);
     diag_printf(&cause->why, " to ");
     diag_say_time(&cause->why, came ? came : back);
@@ -132,8 +133,7 @@ static void cause_of_idle(struct classify *c, const struct diag_partner *partner
     cause->confidence = REC_CONF_LIKELY;
     if (wait->kind == DIAG_WAIT_CREATE && d->matches[wait->match].unseen) {
         cause->type = REC_VERDICT_INIT_INCOMPLETE;
-        diag_printf(&cause->why, "never joined the creation of ");
-        diag_say_comm(&cause->why, wait->comm);
+        diag_printf(&cause->why, "never joined");
         return;
     }
     uint64_t back = classify_back_ns(d, proc, wait);
@@ -145,7 +145,8 @@ static void cause_of_idle(struct classify *c, const struct diag_partner *partner
         cause->type = rec_kind_flags(call->kind) & REC_KF_TEARDOWN ? REC_VERDICT_TEARDOWN_STUCK
                                                                    : REC_VERDICT_STUCK_IN_CALL;
         diag_printf(&cause->why, "has been inside ");
-        diag_say_op(&cause->why, call);
+        const struct rec_member *inside = rec_process_member(p->p, call->comm);
+        diag_say_op(&cause->why, call, inside ? inside->comm : NULL);
         diag_say_place(&cause->why, p->p, call);
         diag_printf(&cause->why, " since ");
         diag_say_time(&cause->why, diag_common(p, call->enter_ns));
@@ -160,7 +161,7 @@ static void cause_of_idle(struct classify *c, const struct diag_partner *partner
         return;
     }
     cause->type = REC_VERDICT_STUCK_OUTSIDE_NCCL;
-    diag_printf(&cause->why, "issued nothing since ");
+    diag_printf(&cause->why, "made no NCCL call since ");
     diag_say_time(&cause->why, p->last_work_ns ? p->last_work_ns : diag_common(p, p->p->start_ns));
     const struct diag_op *last = last_op(d, proc);
     struct diag_text place = {0};
@@ -262,8 +263,8 @@ static void summarize(struct classify *c, struct rec_finding *f, const struct di
         diag_say_ranks(&t, f->suspects, f->nsuspects);
     else
         diag_say_ranks(&t, f->culprits, f->nculprits);
-    diag_printf(&t, " %s while ", cause->why.data ? cause->why.data : "");
-    classify_say_wait(c, &t, wait);
+    diag_printf(&t, " %s", cause->why.data ? cause->why.data : "");
+    classify_say_while(c, &t, wait, 0);
     if (doubt == CLASSIFY_SOME)
         doubt_excluded(c->d, f, wait, &t);
     else
@@ -288,15 +289,18 @@ void classify_few(struct classify *c, const struct diag_wait *wait, uint32_t gon
     diag_sort_ranks(f->culprits, &f->nculprits);
     struct diag_text t = {0};
     diag_printf(&t, "only ");
-    diag_say_ranks(&t, f->culprits, f->nculprits);
+    if (f->nculprits == 1)
+        diag_say_proc(&t, d->procs[d->ops[m->first_op].proc].p);
+    else
+        diag_say_ranks(&t, f->culprits, f->nculprits);
     diag_printf(&t, " entered ");
-    diag_say_op(&t, &f->op);
-    diag_printf(&t, ", ");
-    diag_say_number(&t, &f->op, f->seq);
-    diag_say_comm(&t, f->comm);
+    classify_say_awaited(d, &t, wait, f->nculprits > 1);
     diag_printf(&t, ", at ");
     diag_say_time(&t, wait->since);
-    diag_printf(&t, "; %" PRIu32 " others went on or ended without it", gone);
+    diag_printf(&t,
+                gone == 1 ? "; %" PRIu32 " other went on or ended without it"
+                          : "; %" PRIu32 " others went on or ended without it",
+                gone);
     diag_summary(d, f, &t);
     for (uint32_t i = m->first_op; i != DIAG_NONE && f->nevidence < 4; i = d->ops[i].match_next)
         diag_evidence_op(d, f, &d->ops[i], "called");
@@ -323,7 +327,7 @@ void classify_alone(struct classify *c, const struct diag_wait *wait, const stru
     diag_printf(&t, "only ");
     diag_say_proc(&t, d->procs[op->proc].p);
     diag_printf(&t, " entered ");
-    diag_say_op(&t, &op->op);
+    diag_say_call(&t, op);
     diag_say_place(&t, d->procs[op->proc].p, &op->op);
     diag_printf(&t, ", ");
     diag_say_number(&t, &f->op, f->seq);
@@ -356,14 +360,19 @@ void classify_one_too_many(struct classify *c, const struct diag_wait *wait, uin
     c->blamed[came] = (uint32_t)d->nfindings;
     struct diag_text t = {0};
     diag_say_proc(&t, d->procs[came].p);
-    diag_printf(&t, " alone called ");
-    diag_say_op(&t, &op->op);
-    diag_say_place(&t, d->procs[came].p, &op->op);
+    diag_printf(&t, " called ");
+    classify_say_awaited(d, &t, wait, false);
+    diag_printf(&t, ", at ");
+    diag_say_time(&t, wait->since);
     diag_printf(&t, ", for which ");
     diag_say_proc(&t, d->procs[gone].p);
-    diag_printf(&t, " has no counterpart: ");
-    diag_printf(&t, departure->seen ? "it is the former that left its loop"
-                                    : "others whose calls were the same so far did not call it either");
+    if (departure->seen)
+        diag_printf(&t,
+                    " has no counterpart: rank %d left the loop of calls repeated before, rank %d did not",
+                    (int)d->procs[came].p->rank, (int)d->procs[gone].p->rank);
+    else
+        diag_printf(&t,
+                    " has no counterpart: others whose calls were the same so far did not call it either");
     diag_summary(d, f, &t);
     diag_evidence_departure(d, f, departure);
     diag_evidence_op(d, f, op, "waits in");

@@ -116,14 +116,6 @@ static bool used(const struct rec_comm_census *row)
     return row->collectives || row->sends || row->onesided;
 }
 
-static void say_name(struct diag_text *t, const struct rec_communicator *comm)
-{
-    if (comm->name[0])
-        diag_printf(t, "\"%s\"", comm->name);
-    else
-        diag_printf(t, "%016" PRIx64, comm->uid);
-}
-
 static void say_members(struct diag_text *t, const struct rec_comm_census *row)
 {
     int32_t *sorted = malloc((row->comm->nmembers + 1) * sizeof *sorted);
@@ -159,7 +151,7 @@ static bool note_twins(struct rec_census *census, const struct rec_comm_census *
         if (!is_twin(&census->comms[c], first))
             continue;
         diag_printf(&t, named++ ? ", " : ": ");
-        say_name(&t, census->comms[c].comm);
+        diag_say_comm_name(&t, census->comms[c].comm);
     }
     if (count > NAMED_MAX)
         diag_printf(&t, " and %zu more", count - NAMED_MAX);
@@ -210,9 +202,9 @@ static bool note_differences(struct rec_census *census)
         diag_say_comm(&t, x->b);
         diag_printf(&t, " are issued in different orders: rank %d issued op %" PRIu64 " of ",
                     (int)x->a_first->rank, x->seq_a);
-        say_name(&t, x->a);
+        diag_say_comm_name(&t, x->a);
         diag_printf(&t, " before op %" PRIu64 " of ", x->seq_b);
-        say_name(&t, x->b);
+        diag_say_comm_name(&t, x->b);
         diag_printf(&t,
                     ", rank %d after it; on streams of their own that works only as long as the GPU has room "
                     "for both",

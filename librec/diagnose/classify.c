@@ -115,52 +115,102 @@ static void say_ending(struct diag_text *t, const struct ending *ending, size_t 
     diag_say_time(t, ending->ns);
 }
 
-void classify_say_wait(struct classify *c, struct diag_text *t, const struct diag_wait *wait)
+/* Who waits there and is not to blame, and how that ended. */
+struct waiters {
+    int32_t *ranks;
+    size_t count;
+    struct ending ending;
+};
+
+static struct waiters find_waiters(struct classify *c, const struct diag_wait *wait)
 {
     struct diag *d = c->d;
+    struct waiters w = {0};
+    size_t capacity = 0;
     uint32_t node = classify_node(d, wait);
-    int32_t *ranks = NULL;
-    size_t count = 0, capacity = 0;
-    struct ending ending = {0};
     const struct rec_finding *told = d->nfindings ? &d->findings[d->nfindings - 1] : NULL;
     for (uint32_t i = c->reverse_start[node]; i < c->reverse_start[node + 1]; i++) {
         uint32_t p = c->reverse_from[i];
-        ranks = diag_grow(ranks, &capacity, count, sizeof *ranks, &d->oom);
+        w.ranks = diag_grow(w.ranks, &capacity, w.count, sizeof *w.ranks, &d->oom);
         if (d->oom || (c->blamed[p] && c->blamed[p] == d->nfindings) ||
             (told && diag_lists_rank(told->culprits, told->nculprits, d->procs[p].p->rank)))
             continue;
-        join_ending(&ending, ending_of(d, p, c->reverse_op[i]), !count);
-        ranks[count++] = d->procs[p].p->rank;
+        join_ending(&w.ending, ending_of(d, p, c->reverse_op[i]), !w.count);
+        w.ranks[w.count++] = d->procs[p].p->rank;
     }
-    diag_sort_ranks(ranks, &count);
-    if (count)
-        diag_say_ranks(t, ranks, count);
+    diag_sort_ranks(w.ranks, &w.count);
+    return w;
+}
+
+void classify_say_awaited(const struct diag *d, struct diag_text *t, const struct diag_wait *wait,
+                          bool several)
+{
+    const struct diag_op *op = &d->ops[wait->op];
+    const struct diag_match *m = wait->match == DIAG_NONE ? NULL : &d->matches[wait->match];
+    bool ends = m && m->posted > 1 && !m->onesided;
+    if (several)
+        diag_say_ops(t, &op->op, wait->comm, ends ? m->src : -1, ends ? m->dst : -1);
     else
-        diag_printf(t, "nobody else");
-    diag_printf(t, ending.how != WAITS || !count ? " waited in " : count == 1 ? " waits in " : " wait in ");
-    free(ranks);
-    diag_say_op(t, &d->ops[wait->op].op);
-    diag_say_places(d, t, &d->ops[wait->op]);
-    if (wait->match != DIAG_NONE) {
-        diag_printf(t, ", ");
-        diag_say_number(t, &d->ops[wait->op].op, d->matches[wait->match].seq);
-    } else {
-        diag_printf(t, " of ");
-    }
+        diag_say_call(t, op);
+    diag_say_places(d, t, op);
+    diag_printf(t, diag_inits(&op->op) ? ", the creation of " : m ? ", " : " of ");
+    if (m && !diag_inits(&op->op))
+        diag_say_number(t, &op->op, m->seq);
     diag_say_comm(t, wait->comm);
-    diag_printf(t, ", since ");
+}
+
+static void say_waiters(struct classify *c, struct diag_text *t, const struct diag_wait *wait,
+                        const struct waiters *w, bool said)
+{
+    diag_say_ranks(t, w->ranks, w->count);
+    diag_printf(t, w->ending.how != WAITS ? " waited in " : w->count == 1 ? " waits in " : " wait in ");
+    if (said)
+        diag_printf(t, "it");
+    else
+        classify_say_awaited(c->d, t, wait, w->count > 1);
+    diag_printf(t, said ? " since " : ", since ");
     diag_say_time(t, wait->since);
-    say_ending(t, &ending, count);
+    say_ending(t, &w->ending, w->count);
+}
+
+void classify_say_wait(struct classify *c, struct diag_text *t, const struct diag_wait *wait)
+{
+    struct waiters w = find_waiters(c, wait);
+    say_waiters(c, t, wait, &w, false);
+    free(w.ranks);
+}
+
+void classify_say_while(struct classify *c, struct diag_text *t, const struct diag_wait *wait, unsigned how)
+{
+    bool said = how & CLASSIFY_SAID;
+    struct waiters w = find_waiters(c, wait);
+    if (w.count) {
+        diag_printf(t, how & CLASSIFY_APART ? ", while " : " while ");
+        say_waiters(c, t, wait, &w, said);
+    } else {
+        diag_printf(t, ", ");
+        if (!said) {
+            diag_printf(t, "in ");
+            classify_say_awaited(c->d, t, wait, false);
+            diag_printf(t, ", ");
+        }
+        diag_printf(t, "since ");
+        diag_say_time(t, wait->since);
+    }
+    free(w.ranks);
 }
 
 void classify_evidence_wait(struct classify *c, struct rec_finding *f, const struct diag_wait *wait)
 {
     struct diag_text t = {0};
-    classify_say_wait(c, &t, wait);
+    struct waiters w = find_waiters(c, wait);
     const struct diag_op *op = &c->d->ops[wait->op];
+    if (w.count)
+        say_waiters(c, &t, wait, &w, false);
     if (t.data)
         diag_evidence(c->d, f, c->d->procs[op->proc].p, wait->match == DIAG_NONE ? UINT64_MAX : op->op.seq,
                       wait->since, "%s", t.data);
+    free(w.ranks);
     free(t.data);
 }
 

@@ -26,6 +26,15 @@ void classify_victims(struct classify *c, struct rec_finding *f);
 void classify_waiting(struct classify *c, struct rec_finding *f, const struct diag_wait *wait);
 /* "ranks 0-1,3 wait in AllReduce (…), op 7 of communicator … since 12:00:00 UTC" */
 void classify_say_wait(struct classify *c, struct diag_text *t, const struct diag_wait *wait);
+/* " while " these do; or ", in AllReduce (…), … since …" when only those to blame do. */
+enum classify_while {
+    CLASSIFY_SAID = 1,  /* "it" for the op */
+    CLASSIFY_APART = 2, /* with a comma */
+};
+void classify_say_while(struct classify *c, struct diag_text *t, const struct diag_wait *wait, unsigned how);
+/* "AllReduce (…), op 7 of communicator …"; several: as it looks to all of those who wait. */
+void classify_say_awaited(const struct diag *d, struct diag_text *t, const struct diag_wait *wait,
+                          bool several);
 void classify_evidence_wait(struct classify *c, struct rec_finding *f, const struct diag_wait *wait);
 /* Fills comm, seq and op. */
 void classify_place(struct classify *c, struct rec_finding *f, const struct diag_wait *wait);

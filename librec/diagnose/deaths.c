@@ -157,8 +157,7 @@ void classify_death(struct classify *c, const struct diag_wait *wait)
     classify_place(c, f, wait);
     struct diag_text t = {0};
     say_dead(c, &t, f);
-    diag_printf(&t, " while ");
-    classify_say_wait(c, &t, wait);
+    classify_say_while(c, &t, wait, 0);
     diag_summary(d, f, &t);
     evidence_dead(c, f);
     diag_evidence_op(d, f, &d->ops[wait->op], "waits in");

@@ -387,6 +387,11 @@ static inline bool diag_pairs(const struct rec_op *op)
 {
     return (rec_kind_flags(op->kind) & (REC_KF_P2P | REC_KF_RMA)) != 0;
 }
+/* Does it create a communicator that has no parent? */
+static inline bool diag_inits(const struct rec_op *op)
+{
+    return rec_kind_canonical(op->kind) == REC_COMM_INIT_RANK;
+}
 static inline bool diag_sends(const struct rec_op *op)
 {
     return op->kind == REC_SEND || op->kind == REC_PUT_SIGNAL || op->kind == REC_SIGNAL;
@@ -673,14 +678,20 @@ void diag_evidence_frames(struct diag *d, struct rec_finding *f, const struct re
                           uint32_t nframes);
 enum diag_list { DIAG_CULPRIT, DIAG_SUSPECT, DIAG_VICTIM };
 void diag_blame(struct diag *d, struct rec_finding *f, enum diag_list list, int32_t rank);
-void diag_sort_ranks(int32_t *ranks, size_t *count); /* ascending, once each */
+void diag_sort_ranks(int32_t *ranks, size_t *count); /* ascending, once each but for -1 (no rank) */
 /* In any order, while a finding is being made; rec_has_rank() for one that is done. */
 bool diag_lists_rank(const int32_t *ranks, size_t count, int32_t rank);
 
 /* Words for reports. */
 void diag_say_proc(struct diag_text *t, const struct rec_process *p);         /* rank 2 (host a, pid 7) */
 void diag_say_ranks(struct diag_text *t, const int32_t *ranks, size_t count); /* rank 3 / ranks 0-2,5 */
-void diag_say_op(struct diag_text *t, const struct rec_op *op);               /* AllReduce (14 × f32, sum) */
+/* "AllReduce (14 × f32, sum)", "Send to rank 3 (…)": the peer by its rank where comm (may be NULL) tells it.
+ */
+void diag_say_op(struct diag_text *t, const struct rec_op *op, const struct rec_communicator *comm);
+void diag_say_call(struct diag_text *t, const struct diag_op *op); /* the same, on its own communicator */
+/* What several ranks are in alike; src and dst: of the message that they are the two ends of, else -1. */
+void diag_say_ops(struct diag_text *t, const struct rec_op *op, const struct rec_communicator *comm,
+                  int64_t src, int64_t dst);
 /* Which one it is of those before it on its communicator: "op 12 of ", "message 3 of ", "replay 5, on ". */
 void diag_say_number(struct diag_text *t, const struct rec_op *op, uint64_t seq);
 /* Where in the program's Python code: " at trainer.py:118 in save_checkpoint"; nothing when not known. */
@@ -689,7 +700,8 @@ void diag_say_place(struct diag_text *t, const struct rec_process *p, const stru
 void diag_say_places(const struct diag *d, struct diag_text *t, const struct diag_op *op);
 void diag_say_comm(struct diag_text *t,
                    const struct rec_communicator *comm); /* communicator "dp" (4 ranks) */
-void diag_say_time(struct diag_text *t, uint64_t ns);    /* 12:01:07 UTC */
-void diag_say_seconds(struct diag_text *t, uint64_t ns); /* 3.2 s */
+void diag_say_comm_name(struct diag_text *t, const struct rec_communicator *comm); /* "dp", or its uid */
+void diag_say_time(struct diag_text *t, uint64_t ns);                              /* 12:01:07 UTC */
+void diag_say_seconds(struct diag_text *t, uint64_t ns);                           /* 3.2 s */
 
 #endif

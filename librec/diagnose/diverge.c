@@ -160,7 +160,8 @@ static void say_fields(struct diag_text *t, const struct divergence *v)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!(v->fields & names[i].field))
             continue;
-        diag_printf(t, "%s%s", separator, names[i].name);
+        bool size = names[i].field == FIELD_COUNT && diag_inits(&v->usual->first.op);
+        diag_printf(t, "%s%s", separator, size ? "number of ranks" : names[i].name);
         separator = " and ";
     }
 }
@@ -170,7 +171,8 @@ static bool on_side(const struct divergence *v, const struct lane *lane, bool us
     return lane->nops && (lane->class_id == v->usual_class) == usual;
 }
 
-static void say_class(struct diag_text *t, const struct divergence *v, uint32_t class_id)
+/* With host and pid, if wanted, when it is one. Returns how many ranks these are. */
+static size_t say_class(struct diag_text *t, const struct divergence *v, uint32_t class_id, bool in_full)
 {
     int32_t *ranks = NULL;
     size_t count = 0, capacity = 0;
@@ -187,19 +189,23 @@ static void say_class(struct diag_text *t, const struct divergence *v, uint32_t 
     }
     t->oom = t->oom || oom;
     diag_sort_ranks(ranks, &count);
-    if (count == 1)
+    if (count == 1 && in_full)
         diag_say_proc(t, only);
     else
         diag_say_ranks(t, ranks, count);
     free(ranks);
+    return count;
 }
 
 static void say_called(const struct diag *d, struct diag_text *t, const struct divergence *v,
                        const struct lane *lane)
 {
-    say_class(t, v, lane->class_id);
+    size_t count = say_class(t, v, lane->class_id, true);
     diag_printf(t, " called ");
-    diag_say_op(t, &lane->first.op);
+    if (count > 1)
+        diag_say_ops(t, &lane->first.op, NULL, -1, -1);
+    else
+        diag_say_call(t, &lane->first);
     diag_say_places(d, t, &lane->first);
 }
 
@@ -225,17 +231,23 @@ static size_t say_other_classes(const struct diag *d, struct diag_text *t, const
 static void say_split(struct diag_text *t, const struct divergence *v)
 {
     const char *ops = v->shift > 1 ? "ops" : "op";
-    if (v->split == DIAG_SPLIT_SKIP)
-        diag_printf(t, ": the later order shows that the former skipped %zu %s", v->shift, ops);
-    else if (v->split == DIAG_SPLIT_EXTRA)
-        diag_printf(t, ": the later order shows that the former issued %zu %s more", v->shift, ops);
-    else if (v->split == DIAG_SPLIT_SWAP)
-        diag_printf(t, ": the former swapped the two (same ops, other order)");
-    else if (v->split == DIAG_SPLIT_FIELD) {
+    if (v->split == DIAG_SPLIT_FIELD) {
         diag_printf(t, ": the ");
         say_fields(t, v);
         diag_printf(t, v->fields & (v->fields - 1) ? " differ" : " differs");
+        return;
     }
+    if (v->split != DIAG_SPLIT_SKIP && v->split != DIAG_SPLIT_EXTRA && v->split != DIAG_SPLIT_SWAP)
+        return;
+    diag_printf(t, v->split == DIAG_SPLIT_SWAP ? ": " : "; what follows shows that ");
+    say_class(t, v, v->unusual->class_id, false);
+    if (v->split == DIAG_SPLIT_SWAP)
+        diag_printf(t, " called the same ops in another order");
+    else
+        diag_printf(t, v->split == DIAG_SPLIT_SKIP ? " skipped %zu %s" : " made %zu %s too many", v->shift,
+                    v->split == DIAG_SPLIT_SKIP ? ops
+                    : v->shift > 1              ? "calls"
+                                                : "call");
 }
 
 static void say_divergence(const struct diag *d, struct diag_text *t, const struct divergence *v,
@@ -245,25 +257,28 @@ static void say_divergence(const struct diag *d, struct diag_text *t, const stru
     const struct lane *x = swapped_sides ? v->usual : v->unusual, *m = swapped_sides ? v->unusual : v->usual;
     say_called(d, t, v, x);
     size_t others = swapped_sides ? 0 : say_other_classes(d, t, v);
-    diag_printf(t, " as op %" PRIu64 " of ", v->lanes->seq);
+    if (diag_inits(&x->first.op))
+        diag_printf(t, " in the creation of ");
+    else
+        diag_printf(t, " as op %" PRIu64 " of ", v->lanes->seq);
     diag_say_comm(t, v->lanes->comm);
     diag_printf(t, " where ");
     say_called(d, t, v, m);
+    if (!creation_skipped && !others && (!v->tie || v->split == DIAG_SPLIT_FIELD))
+        say_split(t, v);
     if (creation_skipped)
         diag_printf(t, ": the creation of a communicator was left out");
     else if (v->thin)
         diag_printf(t, "; what the other members called is not recorded, so either side may be wrong");
     else if (v->tie)
         diag_printf(t, "; it is a tie, so %s may be wrong", others ? "each" : "either side");
-    if (!creation_skipped && !others && (!v->tie || v->split == DIAG_SPLIT_FIELD))
-        say_split(t, v);
 }
 
 static enum rec_verdict_type type_of(const struct divergence *v, bool creation_skipped)
 {
     if (creation_skipped)
         return REC_VERDICT_RANK_NOT_JOINED;
-    if (rec_kind_canonical(v->usual->first.op.kind) == REC_COMM_INIT_RANK)
+    if (diag_inits(&v->usual->first.op))
         return REC_VERDICT_INIT_INCOMPLETE;
     return v->split == DIAG_SPLIT_FIELD ? REC_VERDICT_SIGNATURE_MISMATCH : REC_VERDICT_OP_MISMATCH;
 }

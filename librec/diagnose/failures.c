@@ -37,7 +37,7 @@ void diag_say_refusal(const struct diag *d, struct diag_text *t, const struct di
     const char *name = rec_result_name(refused->result);
     diag_printf(t, " got %s from %s", name ? name : "an unknown error",
                 refused == &op->op ? "" : "the GroupEnd of the group with ");
-    diag_say_op(t, &op->op);
+    diag_say_call(t, op);
 }
 
 bool diag_uneven_split(const struct diag *d, const struct diag_op *op)

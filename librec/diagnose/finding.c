@@ -92,7 +92,7 @@ void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_o
     struct diag_text t = {0};
     diag_say_proc(&t, p);
     diag_printf(&t, " %s ", what);
-    diag_say_op(&t, &op->op);
+    diag_say_call(&t, op);
     say_any_place(d, &t, p, &op->op);
     if (op->member) {
         bool counted = (rec_kind_flags(op->op.kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA | REC_KF_HOST)) ||
@@ -163,7 +163,7 @@ void diag_sort_ranks(int32_t *ranks, size_t *count)
     qsort(ranks, *count, sizeof *ranks, compare_ranks);
     size_t kept = 1;
     for (size_t i = 1; i < *count; i++)
-        if (ranks[i] != ranks[kept - 1])
+        if (ranks[i] != ranks[kept - 1] || ranks[i] < 0)
             ranks[kept++] = ranks[i];
     *count = kept;
 }
@@ -264,6 +264,20 @@ void diag_say_ranks(struct diag_text *t, const int32_t *ranks, size_t count)
         diag_printf(t, "no rank");
         return;
     }
+    size_t nameless = 0;
+    while (nameless < count && ranks[nameless] < 0)
+        nameless++;
+    if (nameless) {
+        if (nameless == 1)
+            diag_printf(t, "a process without a rank");
+        else
+            diag_printf(t, "%zu processes without a rank", nameless);
+        if (nameless == count)
+            return;
+        diag_printf(t, " and ");
+        ranks += nameless;
+        count -= nameless;
+    }
     int needed = rec_fold_ranks(folded, sizeof folded, ranks, count);
     if (needed >= (int)sizeof folded) {
         /* Cut at a comma, so that no number is cut. */
@@ -313,25 +327,31 @@ static void say_signal(struct diag_text *t, uint64_t signal)
     diag_printf(t, ")");
 }
 
-void diag_say_op(struct diag_text *t, const struct rec_op *op)
+/* "rank 6", or "comm rank 2" when nobody knows whose that is, or it is one of several of its process. */
+static void say_member(struct diag_text *t, const struct rec_communicator *comm, int32_t comm_rank)
+{
+    const struct rec_member *member = comm ? diag_member_at(comm, comm_rank) : NULL;
+    bool alone = member && member->process->rank >= 0;
+    for (uint32_t i = 0; alone && i < comm->nmembers; i++)
+        alone = comm->members[i]->process != member->process || comm->members[i] == member;
+    if (alone)
+        diag_printf(t, "rank %d", (int)member->process->rank);
+    else
+        diag_printf(t, "comm rank %d", (int)comm_rank);
+}
+
+static void say_name(struct diag_text *t, const struct rec_op *op)
 {
     const char *name = rec_kind_name(op->kind);
-    unsigned flags = rec_kind_flags(op->kind);
     if (name)
         diag_printf(t, "%s", name);
     else
         diag_printf(t, "call of kind %u", op->kind);
-    if (op->kind == REC_COMM_SPLIT && op->peer < 0)
-        diag_printf(t, " with NCCL_SPLIT_NOCOLOR");
-    if (rec_kind_canonical(op->kind) == REC_COMM_INIT_RANK && op->count)
-        diag_printf(t, " (comm rank %d of %" PRIu64 ")", (int)op->peer, op->count);
-    if (op->kind == REC_GRAPH_LAUNCH)
-        diag_printf(t, " of graph %d (%" PRIu64 " NCCL call%s)", (int)op->peer, op->count,
-                    op->count == 1 ? "" : "s");
-    if (diag_pairs(op) && op->peer >= 0)
-        diag_printf(t, diag_sends(op) ? " to comm rank %d" : " from comm rank %d", (int)op->peer);
-    if (flags & REC_KF_RMA)
-        say_signal(t, op->signal);
+}
+
+static void say_data(struct diag_text *t, const struct rec_op *op)
+{
+    unsigned flags = rec_kind_flags(op->kind);
     if (!(flags & REC_KF_DATA))
         return;
     diag_printf(t, " (");
@@ -347,6 +367,48 @@ void diag_say_op(struct diag_text *t, const struct rec_op *op)
     if (flags & REC_KF_ROOT)
         diag_printf(t, ", root %d", (int)op->peer);
     diag_printf(t, ")");
+}
+
+void diag_say_op(struct diag_text *t, const struct rec_op *op, const struct rec_communicator *comm)
+{
+    say_name(t, op);
+    if (op->kind == REC_COMM_SPLIT && op->peer < 0)
+        diag_printf(t, " with NCCL_SPLIT_NOCOLOR");
+    if (diag_inits(op) && op->count)
+        diag_printf(t, " (comm rank %d of %" PRIu64 ")", (int)op->peer, op->count);
+    if (op->kind == REC_GRAPH_LAUNCH)
+        diag_printf(t, " of graph %d (%" PRIu64 " NCCL call%s)", (int)op->peer, op->count,
+                    op->count == 1 ? "" : "s");
+    if (diag_pairs(op) && op->peer >= 0) {
+        diag_printf(t, diag_sends(op) ? " to " : " from ");
+        say_member(t, comm, op->peer);
+    }
+    if (rec_kind_flags(op->kind) & REC_KF_RMA)
+        say_signal(t, op->signal);
+    say_data(t, op);
+}
+
+void diag_say_call(struct diag_text *t, const struct diag_op *op)
+{
+    diag_say_op(t, &op->op, op->member ? op->member->comm : NULL);
+}
+
+void diag_say_ops(struct diag_text *t, const struct rec_op *op, const struct rec_communicator *comm,
+                  int64_t src, int64_t dst)
+{
+    if (src >= 0 && dst >= 0) {
+        diag_printf(t, "Send and Recv from ");
+        say_member(t, comm, (int32_t)src);
+        diag_printf(t, " to ");
+        say_member(t, comm, (int32_t)dst);
+        say_data(t, op);
+    } else if (diag_inits(op) && op->count) {
+        say_name(t, op);
+        if (!comm || comm->nranks != op->count)
+            diag_printf(t, " (%" PRIu64 " ranks)", op->count);
+    } else {
+        diag_say_op(t, op, comm);
+    }
 }
 
 void diag_say_place(struct diag_text *t, const struct rec_process *p, const struct rec_op *op)
@@ -381,6 +443,14 @@ void diag_say_places(const struct diag *d, struct diag_text *t, const struct dia
             return;
         }
     }
+}
+
+void diag_say_comm_name(struct diag_text *t, const struct rec_communicator *comm)
+{
+    if (comm->name[0])
+        diag_printf(t, "\"%s\"", comm->name);
+    else
+        diag_printf(t, "%016" PRIx64, comm->uid);
 }
 
 void diag_say_comm(struct diag_text *t, const struct rec_communicator *comm)

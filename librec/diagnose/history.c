@@ -242,7 +242,7 @@ void diag_evidence_departure(struct diag *d, struct rec_finding *f, const struct
     struct diag_text t = {0};
     diag_say_proc(&t, d->procs[op->proc].p);
     diag_printf(&t, " called ");
-    diag_say_op(&t, &op->op);
+    diag_say_call(&t, op);
     if (op->member) {
         diag_printf(&t, " of ");
         diag_say_comm(&t, op->member->comm);
@@ -252,8 +252,8 @@ void diag_evidence_departure(struct diag *d, struct rec_finding *f, const struct
         diag_printf(&t, "it had called ");
     else
         diag_say_twin(d, &t, departure);
-    diag_say_op(&t, &expected->op);
-    if (expected->member) {
+    diag_say_call(&t, expected);
+    if (expected->member && (!op->member || expected->member->comm != op->member->comm)) {
         diag_printf(&t, " of ");
         diag_say_comm(&t, expected->member->comm);
     }

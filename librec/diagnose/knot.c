@@ -161,31 +161,40 @@ static const struct diag_op *waits_in(const struct diag *d, uint32_t proc)
     return op == DIAG_NONE ? NULL : &d->ops[op];
 }
 
-/* "called … where it had always called …", or what it does instead. */
-static void say_instead(struct diag *d, struct diag_text *t, uint32_t only, const struct diag_departure *left)
+static bool one_place(const struct diag_op *a, const struct diag_op *b)
 {
-    const struct diag_op *instead = only == DIAG_NONE ? NULL : waits_in(d, only);
-    if (left) {
+    return a->match == b->match && a->match != DIAG_NONE;
+}
+
+/* What so many do instead: "called … where it had always called …", or where they wait, if that is one place.
+ */
+static void say_instead(struct diag *d, struct diag_text *t, size_t count, const struct diag_op *instead,
+                        const struct diag_departure *left)
+{
+    if (left && count == 1) {
         diag_printf(t, " called ");
-        diag_say_op(t, &d->ops[left->op].op);
+        diag_say_call(t, &d->ops[left->op]);
         diag_say_place(t, d->procs[d->ops[left->op].proc].p, &d->ops[left->op].op);
         diag_printf(t, " where ");
         if (left->seen)
             diag_printf(t, "it had always called ");
         else
             diag_say_twin(d, t, left);
-        diag_say_op(t, &d->ops[left->expected].op);
+        diag_say_call(t, &d->ops[left->expected]);
     } else if (instead) {
-        diag_printf(t, " waits in ");
-        diag_say_op(t, &instead->op);
-        diag_say_place(t, d->procs[instead->proc].p, &instead->op);
+        diag_printf(t, count == 1 ? " waits in " : " wait in ");
+        if (count == 1)
+            diag_say_call(t, instead);
+        else
+            diag_say_ops(t, &instead->op, instead->member ? instead->member->comm : NULL, -1, -1);
+        diag_say_places(d, t, instead);
         if (instead->member) {
             diag_printf(t, " of ");
             diag_say_comm(t, instead->member->comm);
         }
         diag_printf(t, " instead");
     } else {
-        diag_printf(t, only == DIAG_NONE ? " wait elsewhere instead" : " waits elsewhere instead");
+        diag_printf(t, count == 1 ? " waits elsewhere instead" : " wait elsewhere instead");
     }
 }
 
@@ -228,9 +237,12 @@ static void blame_few_absent(struct classify *c, const struct diag_wait *wait,
     size_t count = diag_partners(d, wait, &partners);
     uint32_t only = DIAG_NONE;
     const struct diag_departure *left = NULL;
+    const struct diag_op *instead = NULL;
     for (size_t i = 0; i < s->count; i++) {
         if (s->nleft && !s->left[i])
             continue;
+        const struct diag_op *there = waits_in(d, s->procs[i]);
+        instead = only == DIAG_NONE || (instead && there && one_place(instead, there)) ? there : NULL;
         only = s->procs[i];
         left = s->nleft ? &s->what[i] : NULL;
         diag_blame(d, f, DIAG_CULPRIT, d->procs[only].p->rank);
@@ -238,15 +250,12 @@ static void blame_few_absent(struct classify *c, const struct diag_wait *wait,
     }
     diag_sort_ranks(f->culprits, &f->nculprits);
     struct diag_text t = {0};
-    if (f->nculprits == 1 && only != DIAG_NONE) {
+    if (f->nculprits == 1)
         diag_say_proc(&t, d->procs[only].p);
-        say_instead(d, &t, only, left);
-    } else {
+    else
         diag_say_ranks(&t, f->culprits, f->nculprits);
-        say_instead(d, &t, DIAG_NONE, NULL);
-    }
-    diag_printf(&t, " while ");
-    classify_say_wait(c, &t, wait);
+    say_instead(d, &t, f->nculprits, instead, left);
+    classify_say_while(c, &t, wait, 0);
     diag_summary(d, f, &t);
     for (size_t i = 0; i < count; i++)
         if (partners[i].reason == DIAG_ABSENT)
@@ -268,7 +277,10 @@ static void tell_cycle(struct classify *c, struct rec_finding *f, const struct k
         start++;
     size_t length = classify_cycle(c, k->component, start, path, CLASSIFY_CYCLE_MAX);
     if (k->maybe) {
-        diag_printf(t, "; each waits for a member that is itself inside another such call");
+        diag_printf(t, ": each waits in the creation of a communicator (%s), since ",
+                    rec_kind_name(d->ops[k->first->op].op.kind));
+        diag_say_time(t, k->since);
+        diag_printf(t, ", for a member that is itself inside another one");
         for (size_t i = 0; i < length; i++)
             if (d->edges[path[i]].op != DIAG_NONE && d->edges[path[i]].reason == DIAG_WAITS)
                 diag_evidence_op(d, f, &d->ops[d->edges[path[i]].op], "waits in");
@@ -281,14 +293,25 @@ static void tell_cycle(struct classify *c, struct rec_finding *f, const struct k
             continue;
         if (i < 12) {
             diag_printf(t, "rank %d → ", (int)d->procs[edge->from].p->rank);
-            diag_say_op(t, &d->ops[edge->op].op);
+            diag_say_call(t, &d->ops[edge->op]);
+            if (k->several_comms && d->ops[edge->op].member) {
+                diag_printf(t, " of ");
+                diag_say_comm_name(t, d->ops[edge->op].member->comm);
+            }
             diag_printf(t, " → ");
         } else if (i == 12 || i == 13) {
             diag_printf(t, "… → ");
         }
         diag_evidence_op(d, f, &d->ops[edge->op], "waits in");
     }
-    diag_printf(t, "rank %d", (int)d->procs[start].p->rank);
+    diag_printf(t, "rank %d, ", (int)d->procs[start].p->rank);
+    if (!k->several_comms) {
+        diag_printf(t, "on ");
+        diag_say_comm(t, k->first_comm);
+        diag_printf(t, ", ");
+    }
+    diag_printf(t, "since ");
+    diag_say_time(t, k->since);
 }
 
 /*
@@ -349,12 +372,11 @@ static const char *knot_words(bool order, bool graphs, bool some, const struct c
         return "issued collectives of several communicators in another order than the others";
     if (some && by_twins(s))
         return "called something else than those with the same calls before, and now all wait for each other "
-               "in a "
-               "circle";
+               "in a circle";
     if (some && s->nleft)
-        return "left the loop that it had followed, and now all wait for each other in a circle";
+        return "left the loop of calls repeated before, and now all wait for each other in a circle";
     if (some)
-        return "stands in every circle in which these wait for each other";
+        return "stands in every circle in which ranks wait for each other";
     return order ? "issued collectives of several communicators in different orders and wait for each other"
                  : "wait for each other in a circle";
 }
@@ -367,26 +389,48 @@ static void suspect_hidden(struct diag *d, struct rec_finding *f, uint32_t compo
 }
 
 /* Who may be wrong in this knot, which is marked in c->reached, as culprits or as suspects. */
-static void name_knot(struct classify *c, struct rec_finding *f, const struct knot *k, enum diag_list list,
-                      struct diag_text *t)
+static void blame_knot(struct classify *c, struct rec_finding *f, const struct knot *k, enum diag_list list)
+{
+    struct diag *d = c->d;
+    for (uint32_t p = 0; p < d->nprocs; p++) {
+        if (!classify_inside(d, p, k->component))
+            continue;
+        c->blamed[p] = (uint32_t)d->nfindings;
+        if (c->reached[p])
+            diag_blame(d, f, list, d->procs[p].p->rank);
+    }
+    diag_sort_ranks(f->culprits, &f->nculprits);
+}
+
+/* The ranks of the knot, or only those that are marked; returns how many these are. */
+static size_t say_knot(struct classify *c, struct diag_text *t, const struct knot *k, bool marked)
 {
     struct diag *d = c->d;
     int32_t *ranks = NULL;
     size_t count = 0, capacity = 0;
     for (uint32_t p = 0; p < d->nprocs; p++) {
-        if (!classify_inside(d, p, k->component))
+        if (!classify_inside(d, p, k->component) || (marked && !c->reached[p]))
             continue;
-        c->blamed[p] = (uint32_t)d->nfindings;
         ranks = diag_grow(ranks, &capacity, count, sizeof *ranks, &d->oom);
-        if (!c->reached[p] || d->oom)
-            continue;
-        ranks[count++] = d->procs[p].p->rank;
-        diag_blame(d, f, list, d->procs[p].p->rank);
+        if (!d->oom)
+            ranks[count++] = d->procs[p].p->rank;
     }
-    diag_sort_ranks(f->culprits, &f->nculprits);
     diag_sort_ranks(ranks, &count);
     diag_say_ranks(t, ranks, count);
     free(ranks);
+    return count;
+}
+
+/* How far the records tell who is wrong, after a circle of so many. */
+static void say_undecided(struct classify *c, struct diag_text *t, const struct knot *k, size_t count)
+{
+    struct diag_text some = {0};
+    if (say_knot(c, &some, k, true) < count && some.data)
+        diag_printf(t, "; one of %s is wrong, the records do not tell which", some.data);
+    else
+        diag_printf(t, "; the records do not tell who of them is wrong");
+    t->oom = t->oom || some.oom;
+    free(some.data);
 }
 
 /*
@@ -421,9 +465,10 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct cla
     }
     classify_place(c, f, k->first);
     struct diag_text t = {0};
-    name_knot(c, f, k, hidden ? DIAG_SUSPECT : DIAG_CULPRIT, &t);
+    blame_knot(c, f, k, hidden ? DIAG_SUSPECT : DIAG_CULPRIT);
     if (hidden)
         suspect_hidden(d, f, k->component);
+    size_t said = say_knot(c, &t, k, some);
     diag_printf(&t, " %s", knot_words(order, graphs, some, s));
     tell_cycle(c, f, k, &t);
     if (hidden)
@@ -431,7 +476,7 @@ static void tell_knot(struct classify *c, const struct knot *k, const struct cla
             &t,
             "; what other members of these communicators did is not recorded, so who is wrong is not known");
     else if (!some)
-        diag_printf(&t, "; the records do not tell who of them is wrong");
+        say_undecided(c, &t, k, said);
     diag_summary(d, f, &t);
     evidence_why(d, f, s);
     size_t count = 0;
@@ -514,7 +559,7 @@ static void tell_own(struct classify *c, const struct knot *k, uint32_t proc)
     struct diag_text t = {0};
     diag_say_proc(&t, d->procs[proc].p);
     diag_printf(&t, " waits for itself: it called ");
-    diag_say_op(&t, &op->op);
+    diag_say_call(&t, op);
     diag_say_place(&t, d->procs[proc].p, &op->op);
     diag_printf(&t, ", op %" PRIu64 " of ", op->op.seq);
     diag_say_comm(&t, wait->comm);

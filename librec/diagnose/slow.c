@@ -70,7 +70,7 @@ static void note(struct diag *d, struct rec_census *census, const struct executi
     diag_printf(&t, " took long after all ranks had begun them, at most ");
     diag_say_seconds(&t, longest->ns);
     diag_printf(&t, " (op %" PRIu64 ", ", longest->op->op.seq);
-    diag_say_op(&t, &longest->op->op);
+    diag_say_call(&t, longest->op);
     diag_printf(&t, "): links or GPUs are slow, no rank is late");
     d->oom = !diag_census_note(census, &t) || d->oom;
 }

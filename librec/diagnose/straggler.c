@@ -141,11 +141,13 @@ static void advise(struct diag *d, const struct score *score, uint64_t span)
     diag_printf(&t, " takes ");
     diag_say_seconds(&t, score->excess_ns / score->matches);
     diag_printf(&t,
-                " longer than its peers before a collective, on average over %u: %u %% of its time, in which "
+                " longer than its peers before a collective (average of %u), %u %% of its time, in which "
                 "others wait for it",
                 score->matches, (unsigned)(score->excess_ns * 100 / span));
     if (score->last) {
-        diag_printf(&t, "; it came last %u times, on average by ", score->last);
+        diag_printf(&t,
+                    score->last == 1 ? "; it came last once, by " : "; it came last %u times, on average by ",
+                    score->last);
         diag_say_seconds(&t, score->lead_ns / score->last);
     }
     diag_summary(d, f, &t);

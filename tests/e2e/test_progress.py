@@ -38,7 +38,7 @@ def browser(*arguments, **env):
 def test_painted_while_working(large):
     with browser(large) as terminal:
         terminal.until(lambda text: re.search(BUSY, text) and "F10Quit" in text)
-        terminal.until(r"Rank 341 .*issued nothing", 60)
+        terminal.until(r"Rank 341 .*made no NCCL call", 60)
         terminal.keys("q")
         assert terminal.wait() == 1
 

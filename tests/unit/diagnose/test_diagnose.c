@@ -1,6 +1,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -522,13 +523,41 @@ static void clocks(void **state)
 static void wording(void **state)
 {
     (void)state;
-    story_expect_words(4, "* init w\n *-0 bc w 53 i64\n * bc w 1000 f16\n * bc w 2000 f16\n" HANG,
-                       "skipped 1 op");
-    story_expect_words(4, "* init w\n repeat 20 * ar w 100\n 2 exit 0\n *-2 ar w 100\n" HANG,
-                       "finished and exited");
-    story_expect_words(2, "* init w\n repeat 20 * ar w 100\n 0 ar w 100\n 1 in destroy w\n" HANG,
-                       "CommDestroy");
-    story_expect_words(4, "* init w\n *-2 ar w 4096 f16\n 2 ag w 4096 f16\n" HANG, "AllGather (4,096 × f16)");
+    static const struct {
+        int nranks;
+        const char *story, *words;
+    } table[] = {
+        {4, "* init w\n *-0 bc w 53 i64\n * bc w 1000 f16\n * bc w 2000 f16\n", "rank 0 skipped 1 op"},
+        {4, "* init w\n 0 bc w 53 i64\n * bc w 1000 f16\n * bc w 2000 f16\n", "rank 0 made 1 call too many"},
+        {4, "* init w\n 0-2 ar w 1\n 3 ar w 2\n 0-2 ar w 2\n 3 ar w 1\n",
+         "rank 3 called the same ops in another order"},
+        {4, "* init w\n repeat 20 * ar w 100\n 2 exit 0\n *-2 ar w 100\n", "finished and exited"},
+        {2, "* init w\n repeat 20 * ar w 100\n 0 ar w 100\n 1 in destroy w\n", "CommDestroy"},
+        {4, "* init w\n *-2 ar w 4096 f16\n 2 ag w 4096 f16\n", "AllGather (4,096 × f16)"},
+        /* Peers go by the rank that everybody knows, and what two ends share by both. */
+        {4, "* init w\n 2-3 init p\n * ar w 9\n 2 recv p 1 9\n 3 exit 0\n", "Recv from rank 3 (9 × f32)"},
+        {4,
+         "* init w\n 2-3 init p\n * ar w 9 done\n repeat 3 * ar w 9 done\n 2 send p 1 9 started\n"
+         "3 recv p 0 9 started\n",
+         "ranks 2-3 wait in Send and Recv from rank 2 to rank 3 (9 × f32), message 0 of"},
+        {4, "* init w\n * ar w 9\n 0-2 init q of 0-3\n", "ranks 0-2 wait in CommInitRank, the creation of"},
+        {4, "* init w\n * ar w 9\n *-1 init q of 0-3\n 1 init q of 0-3 nranks 5\n",
+         "the number of ranks differs"},
+        {4, "* init w\n repeat 9 * ar w 9 done\n *-3 ar w 9 started\n 3 ar w 9\n",
+         ") launched AllReduce (9 × f32, sum), op 10 of communicator"},
+        {2, "* init w\n 0 capture 2\n 0 ar w 9\n 1 ar w 9\n",
+         "rank 0 captured AllReduce (9 × f32, sum), op 1 of"},
+        /* A circle is told with its communicators, and with all who stand in it. */
+        {2, "* init w\n * split w A\n * split w B\n 0 ar A 8\n 1 ar B 8\n 0 ar B 8\n 1 ar A 8\n",
+         "sum) of \"A\" → rank 1"},
+        {3, "* init w\n repeat 3 * ar w 9\n 0 send w 1 8000000\n 1 recv w 2 8\n 2 ar w 9\n 0-1 ar w 9\n",
+         "ranks 0-2 wait for each other in a circle: "},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        char story[512];
+        snprintf(story, sizeof story, "%s" HANG, table[i].story);
+        story_expect_words(table[i].nranks, story, table[i].words);
+    }
 }
 
 /* Found by tests/property: each of these once blamed somebody who had done nothing. */

@@ -31,9 +31,9 @@ static void each_signal_counts_for_itself(void **state)
     static const char few[] = LOOP "repeat 5 0 signal w 1 index 1\n repeat 4 0 signal w 1\n"
                                    "1 await w 0 5 index 1\n 1 await w 0 5\n" LEAVES;
     story_expect(2, few, "p2p_unmatched", "0", "1");
-    story_expect_words(2, few, "WaitSignal from comm rank 0, signal 4 of");
+    story_expect_words(2, few, "WaitSignal from rank 0, signal 4 of");
     static const char far[] = LOOP "1 await w 0 1 index 2 context 1\n" LEAVES;
-    story_expect_words(2, far, "WaitSignal from comm rank 0 (index 2, context 1), signal 0 of");
+    story_expect_words(2, far, "WaitSignal from rank 0 (index 2, context 1), signal 0 of");
 }
 
 static void signals_that_are_not_told(void **state)
@@ -63,14 +63,14 @@ static void a_wait_for_several_signals(void **state)
     /* Each of them is needed. */
     static const char no_second[] = SEVERAL_ROUNDS "0 signal w 2\n 1 signal w 2\n" SEVERAL "* ar w 9\n" HANG;
     story_expect(4, no_second, "p2p_unmatched", "1", "0,2-3");
-    story_expect_words(4, no_second, "WaitSignal from comm rank 1 (index 1), signal 9 of");
+    story_expect_words(4, no_second, "WaitSignal from rank 1 (index 1), signal 9 of");
     static const char no_first[] = SEVERAL_ROUNDS "1 signal w 2 index 1\n" SEVERAL "* ar w 9\n" HANG;
     story_expect(4, no_first, "p2p_unmatched", "0", "1-3");
     /* They are waited for at once. */
     static const char neither[] = LOOP "3 ar w 9\n" SEVERAL HANG;
     story_expect(4, neither, "stuck_outside_nccl", "0-1", "2-3");
-    story_expect_words(4, neither, "WaitSignal from comm rank 0, signal 0 of");
-    story_expect_words(4, neither, "WaitSignal from comm rank 1 (index 1), signal 0 of");
+    story_expect_words(4, neither, "WaitSignal from rank 0, signal 0 of");
+    story_expect_words(4, neither, "WaitSignal from rank 1 (index 1), signal 0 of");
     /* In a group with what it waits for. */
     static const char exchange[] = LOOP "0-1 {\n 0 await w -1 2 several\n 0 await w 1 1 part\n"
                                         "0 await w 1 1 index 1 part\n 0 signal w 1\n 1 await w 0 1\n"
@@ -98,7 +98,7 @@ static void the_past_tells_who_changed_the_signal(void **state)
     (void)state;
     static const char waiter[] = ROUNDS "0 signal w 1\n 1 await w 0 1 index 1\n * ar w 9\n" HANG;
     story_expect(3, waiter, "deadlock_cycle", "1", "0,2");
-    story_expect_words(3, waiter, "rank 1 left the loop that it had followed");
+    story_expect_words(3, waiter, "rank 1 left the loop of calls repeated before");
     story_expect_doubt(3, ROUNDS "0 signal w 1\n 1 await w 0 1 index 1\n" LEAVES, "likely", "1", "");
     story_expect_doubt(3, ROUNDS "0 signal w 1 index 1\n 1 await w 0 1\n" LEAVES, "likely", "0", "");
 }

@@ -215,7 +215,7 @@ static void say_reached(struct classify *c, struct diag_text *t, const struct re
         diag_printf(t, ", into a CUDA graph that was not launched, and ");
         say_captured(c, t, wait, false);
         diag_printf(t, " called it outside of graphs, since ");
-        diag_say_time(t, wait->since);
+        diag_say_time(c->d, t, wait->since);
         if (n.captured * 2 == n.all)
             diag_printf(t, "; it is a tie, so either side may be wrong");
     } else if (f->nculprits) {

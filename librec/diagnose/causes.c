@@ -117,9 +117,9 @@ static void cause_of_late(struct diag *d, const struct diag_proc *p, uint64_t ba
     }
     cause->type = REC_VERDICT_STUCK_OUTSIDE_NCCL;
     diag_printf(&cause->why, "made no NCCL call from ");
-    diag_say_time(&cause->why, before);
+    diag_say_time(d, &cause->why, before);
     diag_printf(&cause->why, " to ");
-    diag_say_time(&cause->why, came ? came : back);
+    diag_say_time(d, &cause->why, came ? came : back);
     diag_printf(&cause->why, came ? ", when it came too late," : ", when it ended,");
 }
 
@@ -149,20 +149,20 @@ static void cause_of_idle(struct classify *c, const struct diag_partner *partner
         diag_say_op(&cause->why, call, inside ? inside->comm : NULL);
         diag_say_place(&cause->why, p->p, call);
         diag_printf(&cause->why, " since ");
-        diag_say_time(&cause->why, diag_common(p, call->enter_ns));
+        diag_say_time(d, &cause->why, diag_common(p, call->enter_ns));
         diag_printf(&cause->why, " although it waits for nobody");
         return;
     }
     if (classify_went_on(d, partner, wait)) {
         cause->type = wait->kind == DIAG_WAIT_P2P ? REC_VERDICT_P2P_UNMATCHED : REC_VERDICT_RANK_NOT_JOINED;
         diag_printf(&cause->why, "went on with other calls until ");
-        diag_say_time(&cause->why, p->last_work_ns);
+        diag_say_time(d, &cause->why, p->last_work_ns);
         diag_printf(&cause->why, " and skipped it");
         return;
     }
     cause->type = REC_VERDICT_STUCK_OUTSIDE_NCCL;
     diag_printf(&cause->why, "made no NCCL call since ");
-    diag_say_time(&cause->why, p->last_work_ns ? p->last_work_ns : diag_common(p, p->p->start_ns));
+    diag_say_time(d, &cause->why, p->last_work_ns ? p->last_work_ns : diag_common(p, p->p->start_ns));
     const struct diag_op *last = last_op(d, proc);
     struct diag_text place = {0};
     if (last)
@@ -192,12 +192,12 @@ static void cause_of_never(struct classify *c, const struct diag_partner *partne
                                                        : REC_VERDICT_RANK_NOT_JOINED;
         if (wait->kind == DIAG_WAIT_CREATE && partner->member)
             cause->type = REC_VERDICT_RANK_NOT_JOINED;
-        diag_say_end(&cause->why, proc);
+        diag_say_end(c->d, &cause->why, proc);
         break;
     case DIAG_NEVER_TEARDOWN:
         cause->type = wait->kind == DIAG_WAIT_P2P ? REC_VERDICT_P2P_UNMATCHED : REC_VERDICT_RANK_NOT_JOINED;
         diag_printf(&cause->why, "called %s instead at ", teardown_name(partner->member));
-        diag_say_time(&cause->why,
+        diag_say_time(c->d, &cause->why,
                       partner->member ? diag_common(proc, partner->member->teardown.enter_ns) : 0);
         break;
     case DIAG_NEVER_LEFT_OUT:
@@ -296,7 +296,7 @@ void classify_few(struct classify *c, const struct diag_wait *wait, uint32_t gon
     diag_printf(&t, " entered ");
     classify_say_awaited(d, &t, wait, f->nculprits > 1);
     diag_printf(&t, ", at ");
-    diag_say_time(&t, wait->since);
+    diag_say_time(d, &t, wait->since);
     diag_printf(&t,
                 gone == 1 ? "; %" PRIu32 " other went on or ended without it"
                           : "; %" PRIu32 " others went on or ended without it",
@@ -333,7 +333,7 @@ void classify_alone(struct classify *c, const struct diag_wait *wait, const stru
     diag_say_number(&t, &f->op, f->seq);
     diag_say_comm(&t, f->comm);
     diag_printf(&t, ", at ");
-    diag_say_time(&t, wait->since);
+    diag_say_time(d, &t, wait->since);
     diag_printf(&t, ", and nobody had called %s there %s; or ", rec_kind_name(op->op.kind),
                 d->procs[op->proc].whole ? "before" : "in the last calls before");
     diag_say_ranks(&t, f->suspects, f->nsuspects);
@@ -363,7 +363,7 @@ void classify_one_too_many(struct classify *c, const struct diag_wait *wait, uin
     diag_printf(&t, " called ");
     classify_say_awaited(d, &t, wait, false);
     diag_printf(&t, ", at ");
-    diag_say_time(&t, wait->since);
+    diag_say_time(d, &t, wait->since);
     diag_printf(&t, ", for which ");
     diag_say_proc(&t, d->procs[gone].p);
     if (departure->seen)

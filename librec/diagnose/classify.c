@@ -96,7 +96,7 @@ static void join_ending(struct ending *all, struct ending one, bool first)
 }
 
 /* " until they died of signal 6 (SIGABRT) at 12:01:07 UTC" */
-static void say_ending(struct diag_text *t, const struct ending *ending, size_t count)
+static void say_ending(const struct diag *d, struct diag_text *t, const struct ending *ending, size_t count)
 {
     if (ending->how == WAITS)
         return;
@@ -112,7 +112,7 @@ static void say_ending(struct diag_text *t, const struct ending *ending, size_t 
     else
         diag_printf(t, ending->how == EXITED ? "exited" : "ended");
     diag_printf(t, " at ");
-    diag_say_time(t, ending->ns);
+    diag_say_time(d, t, ending->ns);
 }
 
 /* Who waits there and is not to blame, and how that ended. */
@@ -169,8 +169,8 @@ static void say_waiters(struct classify *c, struct diag_text *t, const struct di
     else
         classify_say_awaited(c->d, t, wait, w->count > 1);
     diag_printf(t, said ? " since " : ", since ");
-    diag_say_time(t, wait->since);
-    say_ending(t, &w->ending, w->count);
+    diag_say_time(c->d, t, wait->since);
+    say_ending(c->d, t, &w->ending, w->count);
 }
 
 void classify_say_wait(struct classify *c, struct diag_text *t, const struct diag_wait *wait)
@@ -195,7 +195,7 @@ void classify_say_while(struct classify *c, struct diag_text *t, const struct di
             diag_printf(t, ", ");
         }
         diag_printf(t, "since ");
-        diag_say_time(t, wait->since);
+        diag_say_time(c->d, t, wait->since);
     }
     free(w.ranks);
 }

@@ -96,7 +96,7 @@ static void say_dead(const struct classify *c, struct diag_text *t, const struct
         diag_say_proc(t, first->p);
     }
     diag_printf(t, " ");
-    diag_say_end(t, first);
+    diag_say_end(c->d, t, first);
 }
 
 static const struct diag_op *last_matched(const struct diag *d, uint32_t proc)
@@ -193,7 +193,7 @@ static void tell_first(struct classify *c)
     if (proc->last_work_ns) {
         diag_printf(&t, f->nculprits > 1 ? "; the last call of rank %d was at " : "; its last call was at ",
                     (int)proc->p->rank);
-        diag_say_time(&t, proc->last_work_ns);
+        diag_say_time(d, &t, proc->last_work_ns);
     }
     diag_summary(d, f, &t);
     const struct diag_op *last = last_matched(d, c->first_death);
@@ -234,11 +234,11 @@ static void tell_later(struct classify *c, bool waiting)
     else
         diag_say_proc(&t, d->procs[first].p);
     diag_printf(&t, " ");
-    diag_say_end(&t, &d->procs[first]);
+    diag_say_end(d, &t, &d->procs[first]);
     diag_printf(&t, waiting ? ", after standing still" : ", after the fault");
     if (waiting && d->procs[first].last_work_ns) {
         diag_printf(&t, " since ");
-        diag_say_time(&t, d->procs[first].last_work_ns);
+        diag_say_time(d, &t, d->procs[first].last_work_ns);
     }
     diag_summary(d, f, &t);
 }

@@ -246,6 +246,7 @@ struct diag {
     const struct rec_job *job;
     struct diag_progress progress;
     uint64_t now_ns, stall_ns;
+    bool dated;       /* times are told with their dates: the job lasted from one day to another */
     unsigned threads; /* for job_parallel */
     bool oom;
     struct rec_error *err;
@@ -619,7 +620,7 @@ bool diag_ended_badly(const struct diag_proc *proc);
 bool diag_ended_itself(const struct diag_proc *proc);
 const char *diag_signal_name(int signal); /* SEGV */
 /* "died of signal 11 (Segmentation fault) at 12:01:07 UTC" */
-void diag_say_end(struct diag_text *t, const struct diag_proc *proc);
+void diag_say_end(const struct diag *d, struct diag_text *t, const struct diag_proc *proc);
 void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct diag_proc *proc);
 
 /* ---- failures.c ---- */
@@ -701,7 +702,8 @@ void diag_say_places(const struct diag *d, struct diag_text *t, const struct dia
 void diag_say_comm(struct diag_text *t,
                    const struct rec_communicator *comm); /* communicator "dp" (4 ranks) */
 void diag_say_comm_name(struct diag_text *t, const struct rec_communicator *comm); /* "dp", or its uid */
-void diag_say_time(struct diag_text *t, uint64_t ns);                              /* 12:01:07 UTC */
-void diag_say_seconds(struct diag_text *t, uint64_t ns);                           /* 3.2 s */
+/* "12:01:07 UTC", with its date in a job of several days. */
+void diag_say_time(const struct diag *d, struct diag_text *t, uint64_t ns);
+void diag_say_seconds(struct diag_text *t, uint64_t ns); /* 3.2 s */
 
 #endif

@@ -74,7 +74,7 @@ static void say_failure(const struct diag *d, struct diag_text *t, const struct 
         diag_say_comm(t, op->member->comm);
     }
     diag_printf(t, " at ");
-    diag_say_time(t, failure_ns(op));
+    diag_say_time(d, t, failure_ns(op));
 }
 
 /* Does it name this rank alone, for having left the others? */

@@ -315,7 +315,7 @@ const char *diag_signal_name(int signal)
     return name ? name : "?";
 }
 
-void diag_say_end(struct diag_text *t, const struct diag_proc *proc)
+void diag_say_end(const struct diag *d, struct diag_text *t, const struct diag_proc *proc)
 {
     const struct rec_process *p = proc->p;
     if (p->fate == REC_FATE_SIGNALED) {
@@ -336,7 +336,7 @@ void diag_say_end(struct diag_text *t, const struct diag_proc *proc)
     diag_printf(t, p->fate == REC_FATE_VANISHED || p->fate == REC_FATE_ALIVE || p->fate == REC_FATE_UNKNOWN
                        ? ", last seen at "
                        : " at ");
-    diag_say_time(t, proc->dead_ns);
+    diag_say_time(d, t, proc->dead_ns);
 }
 
 void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct diag_proc *proc)
@@ -345,7 +345,7 @@ void diag_evidence_end(struct diag *d, struct rec_finding *f, const struct diag_
     struct diag_text t = {0};
     diag_say_proc(&t, p);
     diag_printf(&t, " ");
-    diag_say_end(&t, proc);
+    diag_say_end(d, &t, proc);
     if (t.data)
         diag_evidence(d, f, p, UINT64_MAX, proc->dead_ns, "%s", t.data);
     free(t.data);

@@ -102,7 +102,7 @@ void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_o
         diag_say_comm(&t, op->member->comm);
     }
     diag_printf(&t, " at ");
-    diag_say_time(&t, op->op.enter_ns);
+    diag_say_time(d, &t, op->op.enter_ns);
     if (t.data && !t.oom)
         diag_evidence(d, f, p, rec_kind_flags(op->op.kind) & REC_KF_HOST ? UINT64_MAX : op->op.seq,
                       op->op.enter_ns, "%s", t.data);
@@ -465,13 +465,13 @@ void diag_say_comm(struct diag_text *t, const struct rec_communicator *comm)
         diag_printf(t, " (%" PRIu32 " ranks)", comm->nranks);
 }
 
-void diag_say_time(struct diag_text *t, uint64_t ns)
+void diag_say_time(const struct diag *d, struct diag_text *t, uint64_t ns)
 {
     time_t seconds = (time_t)(ns / NS_PER_S);
     struct tm tm;
-    char text[32] = "an unknown time";
+    char text[48] = "an unknown time";
     if (ns && gmtime_r(&seconds, &tm))
-        strftime(text, sizeof text, "%H:%M:%S UTC", &tm);
+        strftime(text, sizeof text, d->dated ? "%Y-%m-%d %H:%M:%S UTC" : "%H:%M:%S UTC", &tm);
     diag_printf(t, "%s", text);
 }
 

@@ -279,7 +279,7 @@ static void tell_cycle(struct classify *c, struct rec_finding *f, const struct k
     if (k->maybe) {
         diag_printf(t, ": each waits in the creation of a communicator (%s), since ",
                     rec_kind_name(d->ops[k->first->op].op.kind));
-        diag_say_time(t, k->since);
+        diag_say_time(d, t, k->since);
         diag_printf(t, ", for a member that is itself inside another one");
         for (size_t i = 0; i < length; i++)
             if (d->edges[path[i]].op != DIAG_NONE && d->edges[path[i]].reason == DIAG_WAITS)
@@ -311,7 +311,7 @@ static void tell_cycle(struct classify *c, struct rec_finding *f, const struct k
         diag_printf(t, ", ");
     }
     diag_printf(t, "since ");
-    diag_say_time(t, k->since);
+    diag_say_time(d, t, k->since);
 }
 
 /*

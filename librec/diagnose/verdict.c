@@ -10,8 +10,9 @@
 #include "job/internal.h"
 #include "rec/symbolize.h"
 
-#define STEPS      5              /* of one analysis, for progress */
-#define PAST_MAX   16             /* earlier generations that are examined, the latest ones */
+#define STEPS      5  /* of one analysis, for progress */
+#define PAST_MAX   16 /* earlier generations that are examined, the latest ones */
+#define DAY_NS     (NS_PER_S * 60 * 60 * 24)
 #define BACKLOG_NS (NS_PER_S * 4) /* a host may wait so long for what its GPU has still to do */
 
 struct type_row {
@@ -191,7 +192,7 @@ static void say_rest(struct diag_text *t, const struct diag *d, const struct res
                      const struct rec_finding *f, size_t nmissing)
 {
     diag_printf(t, "%zu of %zu processes made no NCCL call since ", rest->still, d->nprocs);
-    diag_say_time(t, rest->last_ns);
+    diag_say_time(d, t, rest->last_ns);
     if (f->nsuspects) {
         diag_printf(t, "; who is awaited may be ");
         diag_say_ranks(t, f->suspects, f->nsuspects);
@@ -388,6 +389,8 @@ static enum rec_code analyze(const struct rec_job *job, const struct rec_analyze
     struct diag d = {.job = job, .err = err, .census = census, .generation = generation};
     bool last = generation + 1 == census->ngenerations;
     d.expected = census->generations[generation].expected;
+    const struct rec_job_info *info = rec_job_info(job);
+    d.dated = info->start_ns / DAY_NS != info->last_ns / DAY_NS;
     d.threads = options->threads;
     d.now_ns = options->now_ns ? options->now_ns : wall_clock();
     d.stall_ns = (options->stall_sec ? options->stall_sec : REC_STALL_SEC) * NS_PER_S;

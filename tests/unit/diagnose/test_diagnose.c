@@ -547,6 +547,9 @@ static void wording(void **state)
          ") launched AllReduce (9 × f32, sum), op 10 of communicator"},
         {2, "* init w\n 0 capture 2\n 0 ar w 9\n 1 ar w 9\n",
          "rank 0 captured AllReduce (9 × f32, sum), op 1 of"},
+        /* Times have dates where a day alone does not tell them apart. */
+        {2, "* init w\n repeat 9 * ar w 9\n * wait 90000000\n * ar w 9\n 0 ar w 9\n * wait 60000\n",
+         "since 2023-11-15 23:13:2"},
         /* A circle is told with its communicators, and with all who stand in it. */
         {2, "* init w\n * split w A\n * split w B\n 0 ar A 8\n 1 ar B 8\n 0 ar B 8\n 1 ar A 8\n",
          "sum) of \"A\" → rank 1"},

@@ -8,14 +8,24 @@
 #include "fr-common.h"
 
 #define NOTES_MAX 4
+#define DAY_NS    UINT64_C(86400000000000)
 #define TELL_NS   INT64_C(100000000) /* a clock that is off by more is worth a line in every report */
 
-static void format_clock(char *buffer, size_t size, uint64_t ns)
+static void format_clock(char *buffer, size_t size, uint64_t ns, bool dated)
 {
     time_t seconds = (time_t)(ns / 1000000000);
     struct tm tm;
-    if (!ns || !gmtime_r(&seconds, &tm) || !strftime(buffer, size, "%H:%M:%S", &tm))
+    if (!ns || !gmtime_r(&seconds, &tm) ||
+        !strftime(buffer, size, dated ? "%Y-%m-%d %H:%M:%S" : "%H:%M:%S", &tm))
         snprintf(buffer, size, "?");
+}
+
+void format_span(char *buffer, size_t size, uint64_t start_ns, uint64_t last_ns)
+{
+    char from[32], to[32];
+    format_clock(from, sizeof from, start_ns, true);
+    format_clock(to, sizeof to, last_ns, start_ns / DAY_NS != last_ns / DAY_NS);
+    snprintf(buffer, size, "%s to %s UTC", from, to);
 }
 
 static void print_note(const char *note)
@@ -34,12 +44,11 @@ static void print_note(const char *note)
 static void print_generation(const struct rec_census *census, size_t index)
 {
     const struct rec_generation *g = &census->generations[index];
-    char ranks[128], from[16], to[16], *line = NULL;
+    char ranks[128], span[80], *line = NULL;
     fr_fold_ranks(ranks, sizeof ranks, g->ranks, g->nranks);
-    format_clock(from, sizeof from, g->start_ns);
-    format_clock(to, sizeof to, g->last_ns);
+    format_span(span, sizeof span, g->start_ns, g->last_ns);
     bool last = index + 1 == census->ngenerations;
-    int length = asprintf(&line, "%zu. %s to %s UTC, ranks [%s]%s%s%s%s%s%s", index + 1, from, to, ranks,
+    int length = asprintf(&line, "%zu. %s, ranks [%s]%s%s%s%s%s%s", index + 1, span, ranks,
                           g->restart[0] ? ", restart " : "", g->restart,
                           last ? " (the verdict is about this one)" : "", g->type ? "; " : "",
                           g->type ? g->type : "", g->type ? ": " : "");
@@ -178,8 +187,9 @@ void print_remarkable(const struct rec_census *census)
 
 void print_census(const struct rec_census *census)
 {
-    printf("\nCensus: %zu communicators, %zu hosts, %zu generations\n", census->ncomms, census->nclocks,
-           census->ngenerations);
+    printf("\nCensus: %zu communicator%s, %zu host%s, %zu generation%s\n", census->ncomms,
+           census->ncomms == 1 ? "" : "s", census->nclocks, census->nclocks == 1 ? "" : "s",
+           census->ngenerations, census->ngenerations == 1 ? "" : "s");
     if (census->ngenerations > NOTES_MAX)
         print_generations(census, SIZE_MAX);
     print_clocks(census, true);

@@ -9,6 +9,7 @@
 
 #define INDENT      2
 #define OTHERS_MAX  8
+#define HOSTS_MAX   8
 #define WIDTH_PLAIN 100
 #define WIDTH_LIMIT 120
 
@@ -83,14 +84,38 @@ static void print_sentence(const struct rec_finding *f, size_t indent)
     free(sentence);
 }
 
-static void print_main(const struct rec_finding *f)
+/* The hosts of several culprits; one is in the sentence. */
+static void print_hosts(const struct rec_job *job, const struct rec_verdict *verdict,
+                        const struct rec_finding *f)
 {
+    size_t count, size;
+    const char **hosts = f->nculprits > 1 ? rec_finding_hosts(job, verdict, f, &count) : NULL;
+    char *text = NULL;
+    FILE *out = hosts && count ? open_memstream(&text, &size) : NULL;
+    if (out) {
+        fputs("on hosts: [", out);
+        for (size_t i = 0; i < count && i < HOSTS_MAX; i++)
+            fprintf(out, "%s%s", i ? ", " : "", hosts[i]);
+        fputs("]", out);
+        if (count > HOSTS_MAX)
+            fprintf(out, " and %zu more (--json lists all)", count - HOSTS_MAX);
+        if (fclose(out) == 0)
+            print_wrapped(text, 0, INDENT);
+    }
+    free(text);
+    free(hosts);
+}
+
+static void print_main(const struct rec_job *job, const struct rec_verdict *verdict)
+{
+    const struct rec_finding *f = &verdict->findings[0];
     bool color = fr_color(stdout);
     printf("%s%s%s (%s)\n", color ? "\033[1m" : "", rec_verdict_type_name(f->type), color ? "\033[0m" : "",
            rec_confidence_name(f->confidence));
     print_sentence(f, INDENT);
     putchar('\n');
     print_ranks("hanging ranks:", f->culprits, f->nculprits);
+    print_hosts(job, verdict, f);
     if (f->nsuspects)
         print_ranks("possible, not proven:", f->suspects, f->nsuspects);
     if (f->nvictims)
@@ -119,6 +144,21 @@ static void print_others(const struct rec_verdict *verdict)
         printf("  … and %zu more (--json lists all)\n", verdict->nfindings - OTHERS_MAX - 1);
 }
 
+static const char *plural(size_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void print_job(const struct rec_job *job)
+{
+    const struct rec_job_info *info = rec_job_info(job);
+    char span[80], *line = NULL;
+    format_span(span, sizeof span, info->start_ns, info->last_ns);
+    if (asprintf(&line, "Job: %s, %s", info->id, span) >= 0)
+        print_wrapped(line, 0, INDENT);
+    free(line);
+}
+
 static void print_input(const struct rec_job *job, const struct rec_census *census)
 {
     struct rec_job_input input;
@@ -127,12 +167,16 @@ static void print_input(const struct rec_job *job, const struct rec_census *cens
     rec_job_processes(job, &nprocs);
     const char *const *warnings = rec_job_warnings(job, &nwarnings);
     uint32_t expected = census->generations[census->ngenerations - 1].expected;
-    printf("\nRead: %zu processes", nprocs);
+    putchar('\n');
+    print_job(job);
+    printf("Read: %zu process%s", nprocs, nprocs == 1 ? "" : "es");
     if (expected)
-        printf(" of %" PRIu32 " ranks", expected);
-    printf(", %" PRIu32 " files, %" PRIu32 " live regions", input.files, input.live);
+        printf(" of %" PRIu32 " rank%s", expected, plural(expected));
+    printf(", %" PRIu32 " file%s, %" PRIu32 " live region%s", input.files, plural(input.files), input.live,
+           plural(input.live));
     if (input.dropped_ops)
-        printf("; %" PRIu64 " calls have no record", input.dropped_ops);
+        printf("; %" PRIu64 " call%s no record", input.dropped_ops,
+               input.dropped_ops == 1 ? " has" : "s have");
     putchar('\n');
     for (size_t i = 0; i < nwarnings && i < OTHERS_MAX; i++)
         print_wrapped(warnings[i], INDENT, INDENT + 2);
@@ -142,7 +186,7 @@ static void print_input(const struct rec_job *job, const struct rec_census *cens
 
 void print_verdict(const struct rec_job *job, const struct rec_verdict *verdict)
 {
-    print_main(&verdict->findings[0]);
+    print_main(job, verdict);
     print_others(verdict);
     print_remarkable(verdict->census);
     print_input(job, verdict->census);

@@ -119,8 +119,8 @@ static void print_heading(const char *text)
     time_t now = time(NULL);
     struct tm tm;
     char date[32] = "";
-    if (localtime_r(&now, &tm))
-        strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S", &tm);
+    if (gmtime_r(&now, &tm))
+        strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", &tm);
     printf("%s  %s\n", date, text);
 }
 

@@ -188,7 +188,7 @@ def test_a_stuck_command_holds_up_nothing():
                 assert job.wait(60) == 0
             assert watch.finish() == 0
             os.kill(int(pid.read_text()), 0)  # it still runs
-            headings = [line[21:].strip() for line in watch.lines if line[:2] == "20"]
+            headings = [line[25:].strip() for line in watch.lines if line[:2] == "20"]
             assert headings == ["fault found", "healthy again: the job makes progress", "the job has ended"]
             assert sum("hanging ranks: [3]" in line for line in watch.lines) == 1
         finally:

@@ -12,6 +12,7 @@
 
 #define EVIDENCE_MAX 32
 #define FRAMES_MAX   12
+#define FOLDED_FIRST 24 /* bytes of a list of ranks that is too long */
 
 struct rec_finding *diag_finding(struct diag *d, enum rec_verdict_type type, enum rec_confidence confidence,
                                  enum diag_tier tier, uint64_t onset_ns)
@@ -257,6 +258,21 @@ void diag_say_proc(struct diag_text *t, const struct rec_process *p)
     diag_printf(t, " (host %s, pid %d)", p->host[0] ? p->host : "unknown", (int)p->pid);
 }
 
+/* 25,503,912 */
+static void say_count(struct diag_text *t, uint64_t value)
+{
+    char digits[32], out[48];
+    int n = snprintf(digits, sizeof digits, "%" PRIu64, value);
+    size_t at = 0;
+    for (int i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0)
+            out[at++] = ',';
+        out[at++] = digits[i];
+    }
+    out[at] = '\0';
+    diag_printf(t, "%s", out);
+}
+
 void diag_say_ranks(struct diag_text *t, const int32_t *ranks, size_t count)
 {
     char folded[72];
@@ -280,29 +296,16 @@ void diag_say_ranks(struct diag_text *t, const int32_t *ranks, size_t count)
     }
     int needed = rec_fold_ranks(folded, sizeof folded, ranks, count);
     if (needed >= (int)sizeof folded) {
-        /* Cut at a comma, so that no number is cut. */
+        /* The first ones will do; cut at a comma, so that no number is cut. */
+        folded[FOLDED_FIRST] = '\0';
         char *comma = strrchr(folded, ',');
         if (comma)
             *comma = '\0';
-        diag_printf(t, "%zu ranks (%s,…)", count, folded);
+        say_count(t, count);
+        diag_printf(t, " ranks (%s,…)", folded);
         return;
     }
     diag_printf(t, "%s %s", count == 1 ? "rank" : "ranks", folded);
-}
-
-/* 25,503,912 */
-static void say_count(struct diag_text *t, uint64_t value)
-{
-    char digits[32], out[48];
-    int n = snprintf(digits, sizeof digits, "%" PRIu64, value);
-    size_t at = 0;
-    for (int i = 0; i < n; i++) {
-        if (i && (n - i) % 3 == 0)
-            out[at++] = ',';
-        out[at++] = digits[i];
-    }
-    out[at] = '\0';
-    diag_printf(t, "%s", out);
 }
 
 void diag_say_number(struct diag_text *t, const struct rec_op *op, uint64_t seq)
@@ -461,8 +464,11 @@ void diag_say_comm(struct diag_text *t, const struct rec_communicator *comm)
         diag_printf(t, "communicator %016" PRIx64, comm->uid);
     else
         diag_printf(t, "a communicator being created");
-    if (comm->nranks)
-        diag_printf(t, " (%" PRIu32 " ranks)", comm->nranks);
+    if (comm->nranks) {
+        diag_printf(t, " (");
+        say_count(t, comm->nranks);
+        diag_printf(t, " ranks)");
+    }
 }
 
 void diag_say_time(const struct diag *d, struct diag_text *t, uint64_t ns)

@@ -563,6 +563,19 @@ static void wording(void **state)
     }
 }
 
+/* Of a long list of ranks the first ones and their number are told. */
+static void long_lists(void **state)
+{
+    (void)state;
+    char evens[512] = "0", story[1024];
+    for (int rank = 2, at = 1; rank < 80; rank += 2)
+        at += snprintf(evens + at, sizeof evens - (size_t)at, ",%d", rank);
+    snprintf(story, sizeof story,
+             "* init w\n %s init e\n repeat 3 * ar w 9\n %s ar e 9\n 1 exit 0\n %s ar w 9\n" HANG, evens,
+             evens, evens);
+    story_expect_words(80, story, "while 40 ranks (0,2,4,6,8,10,12,14,16,…) wait in AllReduce");
+}
+
 /* Found by tests/property: each of these once blamed somebody who had done nothing. */
 static void innocents(void **state)
 {
@@ -663,8 +676,9 @@ int main(void)
         cmocka_unit_test(creation),      cmocka_unit_test(messages),      cmocka_unit_test(circles),
         cmocka_unit_test(lost_evidence), cmocka_unit_test(clocks),        cmocka_unit_test(gpu_progress),
         cmocka_unit_test(history),       cmocka_unit_test(one_slow_rank), cmocka_unit_test(capture),
-        cmocka_unit_test(graphs),        cmocka_unit_test(wording),       cmocka_unit_test(folds_ranks),
-        cmocka_unit_test(roles),         cmocka_unit_test(innocents),     cmocka_unit_test(silence),
+        cmocka_unit_test(graphs),        cmocka_unit_test(wording),       cmocka_unit_test(long_lists),
+        cmocka_unit_test(folds_ranks),   cmocka_unit_test(roles),         cmocka_unit_test(innocents),
+        cmocka_unit_test(silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

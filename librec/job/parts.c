@@ -135,8 +135,10 @@ static enum rec_code open_part(struct job_parts *parts, struct rec_error *err)
         return REC_OK;
     }
     if (pass_over(parts, &problem)) {
-        if (parts->loading)
+        if (parts->loading) {
             process->files_unreadable++;
+            process->pub.damaged = true; /* what it held is unknown */
+        }
         leave_part(parts);
         return REC_END;
     }

@@ -23,7 +23,7 @@ struct pair {
 struct teller {
     void *memory;
     struct rec_writer *writer;
-    bool over, losing, no_trace, capturing;
+    bool over, losing, no_trace, unreadable, capturing;
     unsigned graph; /* captured into; 0 = its launches are not seen */
     uint64_t launches, replays[GRAPHS_MAX];
     struct rec_gpu gpu;

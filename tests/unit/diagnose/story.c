@@ -258,6 +258,10 @@ static void do_end(const struct line *line)
             t->ends_at = (long)status.st_size + (strcmp(verb, "torn") == 0 ? 5 : 0);
             continue;
         }
+        if (strcmp(verb, "unreadable") == 0) {
+            t->unreadable = true;
+            continue;
+        }
         if (strcmp(verb, "notrace") == 0) {
             t->no_trace = true;
             continue;
@@ -360,7 +364,7 @@ static void do_line(const struct line *line)
         }
     } else if (strcmp(verb, "clock") == 0 || strcmp(verb, "torn") == 0 || strcmp(verb, "behind") == 0 ||
                strcmp(verb, "exit") == 0 || strcmp(verb, "dies") == 0 || strcmp(verb, "stops") == 0 ||
-               strcmp(verb, "notrace") == 0) {
+               strcmp(verb, "notrace") == 0 || strcmp(verb, "unreadable") == 0) {
         do_end(line);
     } else if (!do_data(line)) {
         fail_msg("unknown verb %s", verb);
@@ -415,6 +419,17 @@ static void tell_all(struct stage *stage, const char *text, const char *separato
     free(copy);
 }
 
+/* Between the looking for files and the reading of them. */
+static bool spoil(void *context, enum rec_phase phase, uint64_t done, uint64_t total)
+{
+    struct stage *stage = context;
+    (void)total;
+    for (int i = 0; i < stage->nranks && phase == REC_PHASE_LOAD && done == 0; i++)
+        if (stage->ranks[i].unreadable)
+            unlink(stage->ranks[i].path);
+    return true;
+}
+
 void story_tell(struct story *story, int nranks, const char *text)
 {
     struct stage *stage = calloc(1, sizeof *stage);
@@ -430,12 +445,13 @@ void story_tell(struct story *story, int nranks, const char *text)
     uint64_t end = stage->now;
     for (int i = 0; i < nranks; i++)
         stage_close_trace(stage, i);
-    free(stage);
     struct rec_error err = {0};
     const char *dirs[] = {story->dir};
-    struct rec_job_options options = {.no_live = true};
+    const struct rec_progress progress = {spoil, stage};
+    struct rec_job_options options = {.no_live = true, .progress = &progress};
     if (rec_job_open(dirs, 1, &options, &story->job, &err) != REC_OK)
         fail_msg("job: %s", err.text);
+    free(stage);
     struct rec_analyze_options analyze = {.now_ns = end};
     if (rec_analyze(story->job, &analyze, &story->verdict, &err) != REC_OK)
         fail_msg("analysis: %s", err.text);

@@ -31,6 +31,7 @@
  *   torn                              its file is cut off soon after here
  *   behind                            its file ends here, in one piece, though it goes on
  *   notrace                           its file is deleted
+ *   unreadable                        its file is found, but cannot be read any more
  * At the end all that still run leave a last heartbeat.
  */
 #ifndef STORY_H

@@ -607,6 +607,10 @@ static void innocents(void **state)
          "* init w\n loop 12 ( 0 send w 1 10, 1 recv w 0 10, 1-2 ar w 3, 0 ar w 3 )\n 0 send w 1 10\n"
          "1 recv w 0 10\n 1 recv w 0 10\n 0 ar w 3\n 2 ar w 3\n 1 ar w 3\n" HANG,
          "deadlock_cycle", "1", "0,2"},
+        {"files that are found but not read", 6,
+         "* init w\n repeat 20 * ar w 9\n 3-4 unreadable\n *-3,4 ar w 9\n" HANG, "inconclusive", "", "*"},
+        {"a file that is found but not read, all well", 4,
+         "* init w\n repeat 20 * ar w 9\n * exit 0\n 3 unreadable", "trace_missing", "", "*"},
         {"a file without a record is cut off", 4, "3 torn\n *-3 init w of 0-3\n" HANG, "inconclusive", "",
          "*"},
     };

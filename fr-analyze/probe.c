@@ -42,7 +42,7 @@ static bool ends_with(const char *name, const char *end)
     return n > m && strcmp(name + n - m, end) == 0;
 }
 
-/* What a thread has entered and what it is inside of; readers need no order here, only news. */
+/* What threads have entered and are inside of, and where GPUs are; readers need no order here, only news. */
 static uint64_t region_term(const struct rec_live *live)
 {
     const struct rec_live_header *header = live->header;
@@ -53,6 +53,9 @@ static uint64_t region_term(const struct rec_live *live)
         if (LOAD(thread->id))
             term = number_term(term, LOAD(thread->ordinal) ^ LOAD(thread->open) << 32);
     }
+    for (uint32_t i = 0; i < header->stream_count; i++)
+        if (LOAD(live->streams[i].used))
+            term = number_term(term, LOAD(live->marks[i].start) ^ LOAD(live->marks[i].end) << 32);
     return term;
 }
 

@@ -241,6 +241,7 @@ static uint64_t next_due(const struct watch *watch)
         if (p->fate != REC_FATE_ALIVE && p->fate != REC_FATE_UNKNOWN)
             continue;
         due_by(p->last_call_ns, stall_ns, now_ns, &due_ns);
+        due_by(p->last_gpu_ns, stall_ns, now_ns, &due_ns);
         for (uint32_t k = 0; k < p->nopen; k++)
             due_by(p->open[k].enter_ns, stall_ns, now_ns, &due_ns);
         for (uint32_t k = 0; k < p->nmembers; k++)

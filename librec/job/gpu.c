@@ -65,8 +65,11 @@ void job_process_gpu(struct job_process *process, uint64_t time_ns, const struct
         return;
     now->started = told->started > now->started ? told->started : now->started;
     now->ended = told->ended > now->ended ? told->ended : now->ended;
-    if (time_ns != 0)
-        add_point(process, gpu, time_ns);
+    if (time_ns == 0)
+        return;
+    add_point(process, gpu, time_ns);
+    if (time_ns > process->pub.last_gpu_ns)
+        process->pub.last_gpu_ns = time_ns;
 }
 
 /* When launches up to number were first seen to have begun, or to be over; 0 = that is forgotten. */

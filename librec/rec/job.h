@@ -71,6 +71,7 @@ struct rec_process {
     uint64_t start_ns;     /* first record or header time */
     uint64_t last_ns;      /* last sign of life: any record, heartbeat or the live region's alive time */
     uint64_t last_call_ns; /* when an NCCL call last began or returned; 0 = never */
+    uint64_t last_gpu_ns;  /* when its GPU was last seen to have begun or ended an op; 0 = never */
     enum rec_process_fate fate;
     struct rec_end end; /* reason REC_END_NONE when there is no end record */
     uint64_t end_ns;

@@ -292,7 +292,7 @@ static struct step new_step(struct maker *m)
     s.stream =
         m->any_stream ? m->families[s.family].lane * 4 + pick(m->rng, 0, 2) : m->families[s.family].stream;
     s.kind = rng_chance(m->rng, 70) ? STEP_COLL : (enum step_kind)pick(m->rng, STEP_RING, STEP_UNEVEN);
-    if (s.kind != STEP_COLL && m->plan->nhosts % 2 && s.salt % 3 == 0)
+    if (s.kind != STEP_COLL && s.salt % 3 == 0)
         s.kind = STEP_SIGNALS;
     return s;
 }

@@ -83,8 +83,9 @@ static bool is_quiet(const struct diag *d, const struct diag_proc *proc, const b
 /* Did all that have a part in it come, and fell silent since? */
 static bool among_quiet(const struct diag *d, const struct diag_match *m, const bool *quiet)
 {
+    bool alone = m->onesided && m->posted == 1 && diag_sends(&d->ops[m->first_op].op); /* nobody awaits it */
     uint32_t all = m->src < 0 ? m->comm->nmembers : 2;
-    if (all < 2 || m->posted != all || m->onesided)
+    if (!alone && (all < 2 || m->posted != all))
         return false;
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
         if (!quiet[d->ops[i].proc] || !end_unseen(&d->ops[i]))

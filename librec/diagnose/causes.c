@@ -236,8 +236,10 @@ static void doubt_partners(struct classify *c, struct rec_finding *f, const stru
     diag_sort_ranks(came, &count);
     diag_printf(why, doubt == CLASSIFY_EVEN ? "; it is a tie: " : "; or ");
     diag_say_ranks(why, came, count);
-    diag_printf(why, " may have made a call too many");
-    if (doubt == CLASSIFY_OPEN)
+    bool other = classify_other_signal(d, wait) != NULL;
+    diag_printf(why,
+                other ? " may wait for another signal than it should" : " may have made a call too many");
+    if (doubt == CLASSIFY_OPEN && !other)
         diag_printf(why, ": members that are not recorded might tell");
 }
 
@@ -459,6 +461,9 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
             diag_evidence_end(d, f, &d->procs[partners[i].proc]);
     }
     diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
+    const struct diag_op *other = classify_other_signal(d, wait);
+    if (other)
+        diag_evidence_op(d, f, other, "raised what nobody waits for in");
     if (cause.type == REC_VERDICT_STUCK_OUTSIDE_NCCL)
         evidence_stack(d, f, first->proc);
     classify_waiting(c, f, wait);

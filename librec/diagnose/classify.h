@@ -73,9 +73,14 @@ enum classify_doubt {
     CLASSIFY_RULED, /* by what else is known of them: likely */
     CLASSIFY_PAIR,  /* one against one: they are named, the others are suspects */
     CLASSIFY_EVEN,  /* both sides are named */
-    CLASSIFY_OPEN,  /* who is not recorded might tell: all are suspects */
+    CLASSIFY_OPEN,  /* who is not recorded might tell, or nobody: all are suspects */
     CLASSIFY_SOME,  /* not all of those who did not come need come: they are suspects */
 };
+/*
+ * At a wait for a signal: another one that the awaited rank raised for the waiting one, which does not wait
+ * for it. NULL: there is none. Then either may have used the wrong index or context.
+ */
+const struct diag_op *classify_other_signal(const struct diag *d, const struct diag_wait *wait);
 /* Blames those of the partners that are concerned; who is blamed already only gets more victims. */
 void classify_partners(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
                        size_t count, enum classify_doubt doubt);

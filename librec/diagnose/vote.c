@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 
+#include "job/recall.h"
+
 /* After so many calls on a communicator its members know which kinds of calls to expect. */
 #define UNHEARD_MIN 8
 
@@ -235,7 +237,7 @@ static int by_history(struct classify *c, const struct diag_wait *wait, struct s
  */
 static enum classify_doubt undecided(struct diag *d, const struct diag_wait *wait, struct sides sides)
 {
-    if (sides.ncame != sides.ngone)
+    if (sides.ncame != sides.ngone || classify_other_signal(d, wait))
         return CLASSIFY_OPEN;
     if (!pair_wait(d, wait))
         return CLASSIFY_EVEN;
@@ -248,6 +250,24 @@ static enum classify_doubt undecided(struct diag *d, const struct diag_wait *wai
     struct diag_habit came;
     diag_habit(d, sides.came, &call, op, &came);
     return came.kept && !came.left && !d->procs[sides.came].gap_ns ? CLASSIFY_PAIR : CLASSIFY_OPEN;
+}
+
+const struct diag_op *classify_other_signal(const struct diag *d, const struct diag_wait *wait)
+{
+    const struct diag_match *m = wait->kind == DIAG_WAIT_P2P ? &d->matches[wait->match] : NULL;
+    const struct rec_member *from = m && m->onesided ? diag_member_at(m->comm, m->src) : NULL,
+                            *to = from ? diag_member_at(m->comm, m->dst) : NULL;
+    if (!to)
+        return NULL;
+    const struct diag_proc *proc = &d->procs[diag_index(d, from->process)];
+    for (uint32_t i = proc->first; i < proc->first + proc->count; i++) {
+        const struct diag_op *op = &d->ops[i];
+        if (op->match != DIAG_NONE && op->member == from && d->matches[op->match].onesided &&
+            diag_sends(&op->op) && op->op.peer == m->dst && op->op.signal != m->signal &&
+            op->op.seq >= job_signals(to->process, to->comm_id, m->src, false, op->op.signal))
+            return op;
+    }
+    return NULL;
 }
 
 /* Decided by what else was found: who is wrong elsewhere is wrong here. */

@@ -263,6 +263,32 @@ static void states_are_never_guessed_upwards(void **state)
     free(memory);
 }
 
+/* One-sided calls keep their signal where others have their position, also when they were refused. */
+static void signals_are_no_positions(void **state)
+{
+    (void)state;
+    struct rec_live live;
+    void *memory = make_region(&small_region, &live);
+    struct rec_clock clock;
+    rec_live_clock_read(&live, &clock);
+    uint64_t signal = rec_signal_id(2, 1);
+    struct rec_slot slots[] = {{.kind = REC_SIGNAL, .exit = 9, .seq = signal},
+                               {.kind = REC_SIGNAL, .exit = 9, .seq = signal, .flags = REC_OF_NO_SEQ},
+                               {.kind = REC_ALL_REDUCE, .exit = 9, .seq = signal}};
+    for (size_t i = 0; i < 3; i++) {
+        struct rec_op op;
+        rec_live_to_op(&live, &clock, 1, &slots[i], &op);
+        assert_int_equal(op.signal, i < 2 ? signal : 0);
+        assert_int_equal(op.seq, i < 2 ? 0 : signal);
+    }
+    assert_int_equal(rec_signal_index(signal), 2);
+    assert_int_equal(rec_signal_context(signal), 1);
+    assert_true(rec_signal_known(signal));
+    assert_false(rec_signal_known(REC_SIGNAL_SEVERAL));
+    assert_false(rec_signal_known(REC_SIGNAL_UNKNOWN));
+    free(memory);
+}
+
 static void tells_the_living_from_the_dead(void **state)
 {
     (void)state;
@@ -375,6 +401,7 @@ int main(void)
         cmocka_unit_test(open_op_is_never_torn),
         cmocka_unit_test(clock_interpolates),
         cmocka_unit_test(states_are_never_guessed_upwards),
+        cmocka_unit_test(signals_are_no_positions),
         cmocka_unit_test(launch_numbers_are_whole_again),
         cmocka_unit_test(marks_raise_states),
         cmocka_unit_test(tells_the_living_from_the_dead),

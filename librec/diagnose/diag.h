@@ -493,6 +493,7 @@ struct diag_habit {
     bool left;                       /* its loop */
     struct diag_departure departure; /* the first one */
     bool kept;                       /* the op at upto is what the loop foretold */
+    bool due;                        /* what is asked for would have followed on its last calls */
 };
 /* What a departure must have to do with. */
 struct diag_question {

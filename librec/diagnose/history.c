@@ -196,6 +196,21 @@ struct diag_question diag_asks(const struct diag_op *op, bool counterpart)
     return asked;
 }
 
+/* Did what was asked for always, or mostly, follow on what a thread called last? */
+static bool was_due(const struct diag *d, const struct history *h, const struct recent *recent,
+                    const struct diag_question *asked)
+{
+    for (uint32_t i = 0; i < THREADS_MAX; i++) {
+        uint64_t context = context_of(&recent[i]);
+        uint32_t at = context ? diag_map_get(&h->contexts, context) : DIAG_NONE;
+        const struct prediction *p = at == DIAG_NONE ? NULL : &h->predictions[at];
+        if (p && p->seen >= SEEN_MIN && p->nways <= WAYS &&
+            concerns(&d->ops[p->ways[most_usual(p)].op], asked))
+            return true;
+    }
+    return false;
+}
+
 void diag_habit(struct diag *d, uint32_t proc, const struct diag_question *asked, uint32_t upto,
                 struct diag_habit *habit)
 {
@@ -231,6 +246,7 @@ void diag_habit(struct diag *d, uint32_t proc, const struct diag_question *asked
         mine->departed = habit->left && told.fresh;
         habit->departure = (struct diag_departure){i, told.expected, told.seen};
     }
+    habit->due = !d->oom && was_due(d, &h, recent, asked);
     diag_map_free(&h.contexts);
     diag_map_free(&h.known);
     free(h.predictions);

@@ -204,6 +204,12 @@ static void past(void **state)
                  "recv w 0 9 )\n"
                  "0 exit 0\n 1 recv w 0 20 stream 2\n 1 ag v 3\n" HANG,
                  "p2p_unmatched", "0", "1");
+    /* Who tears down where its own loop has the message is no better than who left its loop before it. */
+    story_expect_doubt(
+        3,
+        "* init w\n loop 12 ( 1 send w 2 9, 2 recv w 1 9, 2 send w 0 5, 0 recv w 2 5, * ar w 3 )\n"
+        "2 send w 0 5\n 0 recv w 2 5\n 2 recv w 1 9\n 1 destroy w\n 1 exit 0\n 0,2 wait 8000\n 0,2 dies 15",
+        "possible", "1", "2");
     /* What the other side shared is a new phase, too. */
     story_expect(
         2,

@@ -264,7 +264,7 @@ def test_far_ahead():
     """Two hundred launches wait on the stream."""
     at = 150
     with harness.Recording() as recording:
-        job = recording.run_script(2, "init world\nrepeat 200 { allreduce world 256 f32 sum }\nsync\n", timeout=4,
+        job = recording.run_script(2, "init world\nrepeat 200 { allreduce world 256 f32 sum }\nsync\n", timeout=6,
                                    env={"HOSTGPU_SLOW_US": 1000}, rank_env={1: {"HOSTGPU_BLOCK_STREAM_AT": at}})
         assert job.status == harness.TIMED_OUT
 

@@ -119,8 +119,8 @@ static void cause_of_late(struct diag *d, const struct diag_proc *p, uint64_t ba
     diag_printf(&cause->why, "made no NCCL call from ");
     diag_say_time(d, &cause->why, before);
     diag_printf(&cause->why, " to ");
-    diag_say_time(d, &cause->why, came ? came : back);
-    diag_printf(&cause->why, came ? ", when it came too late," : ", when it ended,");
+    diag_say_time(d, &cause->why, came);
+    diag_printf(&cause->why, ", when it came too late,");
 }
 
 static void cause_of_idle(struct classify *c, const struct diag_partner *partner,
@@ -137,7 +137,7 @@ static void cause_of_idle(struct classify *c, const struct diag_partner *partner
         return;
     }
     uint64_t back = classify_back_ns(d, proc, wait);
-    if (back || diag_came_late(d, wait, proc) != DIAG_NONE) {
+    if ((back && back <= p->last_work_ns) || diag_came_late(d, wait, proc) != DIAG_NONE) {
         cause_of_late(d, p, back, cause);
         return;
     }

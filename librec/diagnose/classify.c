@@ -307,8 +307,9 @@ static void judge_idle(struct classify *c, const struct diag_wait *wait)
     size_t count = diag_partners(d, wait, &partners), kept = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t p = partners[i].proc;
-        bool back = classify_back_ns(d, p, wait) != 0; /* then it may wait for others since */
-        if ((d->edge_start[p] != d->edge_start[p + 1] && !back) || may_be_busy(d, p, wait))
+        bool waits = d->edge_start[p] != d->edge_start[p + 1];
+        bool back = waits && classify_back_ns(d, p, wait); /* it waits for others since */
+        if ((waits && !back) || may_be_busy(d, p, wait))
             continue;
         if (classify_busy(d, p, wait)) {
             d->procs[p].suspect = d->procs[p].suspect || given_up(c, wait);

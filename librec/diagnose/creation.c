@@ -197,7 +197,8 @@ void diag_twins(struct diag *d)
 {
     for (size_t c = 0; c < d->ncomms; c++) {
         const struct rec_communicator *comm = d->comms[c];
-        for (uint32_t i = 0; diag_has(d, comm) && i + 1 < comm->nmembers; i++) {
+        /* Where they disagree about its size, that is why they count differently. */
+        for (uint32_t i = 0; diag_has(d, comm) && !comm->nranks_differ && i + 1 < comm->nmembers; i++) {
             const struct rec_member *a = comm->members[i], *b = comm->members[i + 1];
             if (a->comm_rank != REC_ID_NONE && a->comm_rank == b->comm_rank && a->process != b->process &&
                 joins_for_long(d, a) && joins_for_long(d, b))

@@ -331,12 +331,19 @@ static uint64_t last_arrival(const struct diag *d, const struct diag_match *m)
     return last;
 }
 
-/* When anybody called something last. */
-static uint64_t last_work(const struct diag *d)
+/* When anybody called something last, or before the first abort of what is here. */
+static uint64_t last_work(const struct diag *d, const struct diag_match *m)
 {
-    uint64_t last = 0;
-    for (size_t i = 0; i < d->nprocs; i++)
+    uint64_t last = 0, end = UINT64_MAX;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        uint64_t aborted = diag_aborted_ns(d, &d->ops[i]);
+        end = aborted && aborted < end ? aborted : end;
+    }
+    for (size_t i = 0; i < d->nprocs && end == UINT64_MAX; i++)
         last = d->procs[i].last_work_ns > last ? d->procs[i].last_work_ns : last;
+    for (size_t i = 0; i < d->nops && end != UINT64_MAX; i++)
+        if (d->ops[i].unit != DIAG_NONE && d->ops[i].op.enter_ns < end && d->ops[i].op.enter_ns > last)
+            last = d->ops[i].op.enter_ns;
     return last;
 }
 
@@ -346,7 +353,7 @@ static uint64_t last_work(const struct diag *d)
  */
 static bool stuck_together(const struct diag *d, const struct diag_match *m, bool left)
 {
-    uint64_t last = last_arrival(d, m), quiet = last_work(d);
+    uint64_t last = last_arrival(d, m), quiet = last_work(d, m);
     for (uint32_t i = m->first_op; i != DIAG_NONE && last != UINT64_MAX; i = d->ops[i].match_next) {
         const struct diag_op *op = &d->ops[i];
         const struct diag_proc *proc = &d->procs[op->proc];

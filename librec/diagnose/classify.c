@@ -299,6 +299,18 @@ static bool doubtful_before(const struct diag *d, uint32_t p, uint64_t when)
     return proc->gap_ns || (!over && diag_hidden(d, last->member->comm));
 }
 
+/* Was it itself in something that it aborted only when this wait had begun? */
+static bool held_meanwhile(const struct diag *d, uint32_t p, const struct diag_wait *wait)
+{
+    const struct diag_proc *proc = &d->procs[p];
+    for (uint32_t i = proc->first; i < proc->first + proc->count; i++) {
+        const struct diag_op *op = &d->ops[i];
+        if (op->doubted && op->op.enter_ns < wait->stopped[0] && diag_aborted_ns(d, op) > wait->since)
+            return true;
+    }
+    return false;
+}
+
 /* Partners of a wait that wait for nothing themselves. */
 static void judge_idle(struct classify *c, const struct diag_wait *wait)
 {
@@ -315,7 +327,8 @@ static void judge_idle(struct classify *c, const struct diag_wait *wait)
             d->procs[p].suspect = d->procs[p].suspect || given_up(c, wait);
             continue;
         }
-        if (d->procs[p].cut || (back ? doubtful_before(d, p, wait->since) : d->procs[p].doubtful))
+        if (d->procs[p].cut || held_meanwhile(d, p, wait) ||
+            (back ? doubtful_before(d, p, wait->since) : d->procs[p].doubtful))
             d->procs[p].suspect = true;
         else
             partners[kept++] = partners[i];

@@ -283,10 +283,9 @@ void diag_note_doubts(struct diag *d)
 {
     for (size_t i = 0; i < d->nops; i++) {
         struct diag_op *op = &d->ops[i];
-        op->doubted =
-            op->match != DIAG_NONE && !op->done && d->units[op->unit].launched && !diag_got_over(d, op);
-        if (op->match != DIAG_NONE &&
-            (in_graph(&d->procs[op->proc], op) || (op->doubted && !held_by_itself(d, op))))
+        op->doubted = op->match != DIAG_NONE && !op->done && d->units[op->unit].launched;
+        if (op->match != DIAG_NONE && (in_graph(&d->procs[op->proc], op) ||
+                                       (op->doubted && !held_by_itself(d, op) && !diag_got_over(d, op))))
             d->procs[op->proc].doubtful = true;
     }
     for (size_t i = 0; i < d->nprocs; i++) {

@@ -131,6 +131,7 @@ static bool stands_still(const struct diag_proc *proc)
 /* Who stands still, who was at work, who showed no sign of life any more when the recording ended. */
 struct rest {
     size_t still, working, silent;
+    size_t over;                  /* who aborted what it had waited in for too long, and went on */
     uint64_t last_ns, longest_ns; /* the last call of those who stand still; the longest silence */
     const struct diag_proc *sample;
 };
@@ -161,6 +162,7 @@ static struct rest survey_rest(struct diag *d)
     for (size_t i = 0; i < d->nprocs; i++) {
         struct diag_proc *proc = &d->procs[i];
         bool ended = proc->p->fate == REC_FATE_EXITED || proc->p->fate == REC_FATE_SIGNALED;
+        rest.over += proc->got_over;
         if (!ended && proc->silence_ns > DIAG_MISSED_NS) {
             proc->suspect = true;
             rest.silent++;
@@ -191,8 +193,13 @@ static bool last_one(const struct diag *d, const struct rest *rest)
 static void say_rest(struct diag_text *t, const struct diag *d, const struct rest *rest,
                      const struct rec_finding *f, size_t nmissing)
 {
-    diag_printf(t, "%zu of %zu processes made no NCCL call since ", rest->still, d->nprocs);
-    diag_say_time(d, t, rest->last_ns);
+    if (rest->over) {
+        diag_printf(t, "%zu of %zu processes had waited for long in what they aborted then, and went on",
+                    rest->over, d->nprocs);
+    } else {
+        diag_printf(t, "%zu of %zu processes made no NCCL call since ", rest->still, d->nprocs);
+        diag_say_time(d, t, rest->last_ns);
+    }
     if (f->nsuspects) {
         diag_printf(t, "; who is awaited may be ");
         diag_say_ranks(t, f->suspects, f->nsuspects);
@@ -213,8 +220,8 @@ static bool report_rest(struct diag *d, const int32_t *missing, size_t nmissing)
 {
     struct rest rest = survey_rest(d);
     struct diag_text t = {0};
-    if (!rest.still || last_one(d, &rest) ||
-        (!nmissing && !suspected(d) && !given_up(d) && rest.longest_ns < BACKLOG_NS)) {
+    if (!rest.over && (!rest.still || last_one(d, &rest) ||
+                       (!nmissing && !suspected(d) && !given_up(d) && rest.longest_ns < BACKLOG_NS))) {
         struct rec_finding *f =
             nmissing ? NULL : diag_finding(d, REC_VERDICT_HEALTHY, REC_CONF_CERTAIN, DIAG_TIER_FAULT, 0);
         if (f) {

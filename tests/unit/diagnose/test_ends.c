@@ -84,6 +84,18 @@ static void timeouts(void **state)
                  "* init w\n repeat 9 * ar w 9 done\n *-2 ar w 9 started\n" TIMEOUT
                  "0-1,3 shrink w v abort\n repeat 9 *-2 ar v 9 done\n *-2 exit 0\n * wait 3000",
                  "stuck_outside_nccl", "2", "*-2");
+    /* Who aborted its own wait for one that is not recorded was held up until then. */
+    story_expect_doubt(
+        4,
+        "* init w\n 2-3 init p\n repeat 9 * ar w 9 done\n 2 ar p 9 started\n 0-1 ar w 9 started\n"
+        "* wait 9000\n 2 abort p\n 2 abort w\n * wait 800\n 0-1 abort w\n 0-2 init v\n"
+        "repeat 9 0-2 ar v 9 done\n 0-2 exit 0\n 3 notrace\n * wait 3000",
+        "unknown", "", "3");
+    /* A GPU that did not reach it, whatever the others did since. */
+    story_expect(3,
+                 "* init w\n repeat 9 * ar w 9 done\n *-1 ar w 9 started\n 1 ar w 9\n" TIMEOUT
+                 "* abort w\n 0,2 init v\n repeat 9 *-1 ar v 9 done\n *-1 exit 0\n * wait 3000",
+                 "gpu_not_reached", "1", "*-1");
     /* The one that did not come may wait later, for another. */
     static const char two[] = "* init w\n repeat 9 * ar w 9 done\n *-1 ar w 9 started\n" TIMEOUT
                               "*-1 abort w\n * wait 1000\n 1 abort w\n * init v\n"

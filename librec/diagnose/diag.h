@@ -171,7 +171,7 @@ struct diag_proc {
     bool gpu_timed;        /* some ops of the window have times of the GPU */
     bool waits;            /* has been blocked for longer than its patience */
     bool works;            /* … in data or creation, not only in a teardown */
-    bool got_over;         /* has been blocked so, aborted that, and gone on */
+    uint64_t got_over_ns;  /* when it last aborted what it had been blocked in so, and went on; 0 = never */
     bool late;             /* some of its calls came too late */
     bool gave_up;          /* waited, and then ended itself */
     bool awaited;          /* died, and that is what others waited for */

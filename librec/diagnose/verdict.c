@@ -162,7 +162,7 @@ static struct rest survey_rest(struct diag *d)
     for (size_t i = 0; i < d->nprocs; i++) {
         struct diag_proc *proc = &d->procs[i];
         bool ended = proc->p->fate == REC_FATE_EXITED || proc->p->fate == REC_FATE_SIGNALED;
-        rest.over += proc->got_over;
+        rest.over += proc->got_over_ns != 0;
         if (!ended && proc->silence_ns > DIAG_MISSED_NS) {
             proc->suspect = true;
             rest.silent++;

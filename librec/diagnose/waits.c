@@ -252,7 +252,7 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
                                    const struct diag_partner *partner)
 {
     const struct diag_proc *proc = &d->procs[partner->proc];
-    bool waited = proc->waits || (wait->over && proc->got_over);
+    bool waited = proc->waits || (wait->over && proc->got_over_ns > wait->since);
     if (partner->reason != DIAG_ABSENT || diag_came_late(d, wait, partner->proc) != DIAG_NONE)
         return DIAG_NEVER_NO;
     if (wait->kind == DIAG_WAIT_P2P && !d->matches[wait->match].onesided && left_out(d, wait, partner->proc))
@@ -390,7 +390,8 @@ static void note_waiters(struct diag *d)
         if (!ended && !is_stale(d, op))
             continue;
         if (diag_got_over(d, op)) {
-            proc->got_over = true;
+            uint64_t aborted = diag_aborted_ns(d, op);
+            proc->got_over_ns = aborted > proc->got_over_ns ? aborted : proc->got_over_ns;
             continue;
         }
         proc->waits = true;

@@ -96,6 +96,14 @@ static void timeouts(void **state)
                  "* init w\n repeat 9 * ar w 9 done\n *-1 ar w 9 started\n 1 ar w 9\n" TIMEOUT
                  "* abort w\n 0,2 init v\n repeat 9 *-1 ar v 9 done\n *-1 exit 0\n * wait 3000",
                  "gpu_not_reached", "1", "*-1");
+    /* Two of them, one after the other, and the job ends well. */
+    static const char twice[] =
+        "* init w\n repeat 9 * ar w 9 done\n *-3 ar w 9 started\n" TIMEOUT
+        "*-3 abort w\n 0-2 init v\n repeat 9 *-3 ar v 9 done\n 2 dies 9\n"
+        "0-1 ar v 9 started\n" TIMEOUT
+        "0-1 abort v\n 0-1 init u\n repeat 9 0-1 ar u 9 done\n 0-1 exit 0\n * wait 3000";
+    story_expect(4, twice, "stuck_outside_nccl", "3", "0-1");
+    story_expect_also(4, twice, "process_dead", "2");
     /* The one that did not come may wait later, for another. */
     static const char two[] = "* init w\n repeat 9 * ar w 9 done\n *-1 ar w 9 started\n" TIMEOUT
                               "*-1 abort w\n * wait 1000\n 1 abort w\n * init v\n"

@@ -299,13 +299,14 @@ static bool doubtful_before(const struct diag *d, uint32_t p, uint64_t when)
     return proc->gap_ns || (!over && diag_hidden(d, last->member->comm));
 }
 
-/* Was it itself in something that it aborted only when this wait had begun? */
+/* Was it itself in something that it aborted not long before those who waited here stopped? */
 static bool held_meanwhile(const struct diag *d, uint32_t p, const struct diag_wait *wait)
 {
     const struct diag_proc *proc = &d->procs[p];
     for (uint32_t i = proc->first; i < proc->first + proc->count; i++) {
         const struct diag_op *op = &d->ops[i];
-        if (op->doubted && op->op.enter_ns < wait->stopped[0] && diag_aborted_ns(d, op) > wait->since)
+        uint64_t aborted = op->doubted ? diag_aborted_ns(d, op) : 0;
+        if (aborted && op->op.enter_ns < wait->stopped[0] && aborted + wait->patience_ns > wait->stopped[0])
             return true;
     }
     return false;

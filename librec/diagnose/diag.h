@@ -218,7 +218,7 @@ struct diag_wait {
     uint64_t patience_ns; /* of the least patient */
     uint32_t waiters;
     bool stale; /* somebody has waited for too long */
-    bool over;  /* all who waited there have aborted it and gone on */
+    bool over;  /* all who waited there have aborted it, and some have gone on */
 };
 
 enum diag_reason {

@@ -285,7 +285,7 @@ void diag_note_doubts(struct diag *d)
         struct diag_op *op = &d->ops[i];
         op->doubted = op->match != DIAG_NONE && !op->done && d->units[op->unit].launched;
         if (op->match != DIAG_NONE && (in_graph(&d->procs[op->proc], op) ||
-                                       (op->doubted && !held_by_itself(d, op) && !diag_got_over(d, op))))
+                                       (op->doubted && !held_by_itself(d, op) && !diag_aborted_ns(d, op))))
             d->procs[op->proc].doubtful = true;
     }
     for (size_t i = 0; i < d->nprocs; i++) {

@@ -400,13 +400,14 @@ static void note_waiters(struct diag *d)
     }
 }
 
-/* Have all who waited there got over it? */
+/* Have all who waited there aborted it, and some of them gone on? */
 static void mark_over(struct diag *d)
 {
-    for (size_t i = 0; i < d->nwaits; i++)
-        d->waits[i].over = true;
     for (size_t i = 0; i < d->nedges; i++)
-        if (!diag_got_over(d, &d->ops[d->edges[i].op]))
+        if (diag_got_over(d, &d->ops[d->edges[i].op]))
+            d->waits[d->edges[i].to - d->nprocs].over = true;
+    for (size_t i = 0; i < d->nedges; i++)
+        if (!diag_aborted_ns(d, &d->ops[d->edges[i].op]))
             d->waits[d->edges[i].to - d->nprocs].over = false;
 }
 

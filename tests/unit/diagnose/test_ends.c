@@ -96,6 +96,11 @@ static void timeouts(void **state)
                  "* init w\n repeat 9 * ar w 9 done\n *-1 ar w 9 started\n 1 ar w 9\n" TIMEOUT
                  "* abort w\n 0,2 init v\n repeat 9 *-1 ar v 9 done\n *-1 exit 0\n * wait 3000",
                  "gpu_not_reached", "1", "*-1");
+    /* Not all go on: who does not is missed. */
+    story_expect(4,
+                 "* init w\n repeat 9 * ar w 9 done\n *-3 ar w 9 started\n" TIMEOUT
+                 "*-3 abort w\n * wait 1000\n 3 abort w\n 0,2-3 init v of 0-3\n" TIMEOUT,
+                 "init_incomplete", "1", "0,2");
     /* Two of them, one after the other, and the job ends well. */
     static const char twice[] =
         "* init w\n repeat 9 * ar w 9 done\n *-3 ar w 9 started\n" TIMEOUT

@@ -441,9 +441,24 @@ static inline uint64_t diag_common(const struct diag_proc *proc, uint64_t ns)
 /* ---- meetings.c ---- */
 /* Launches of graphs and calls that meet on the host as ops of communicators of their own, while loading. */
 void diag_meet(struct diag *d);
+/* A communicator of that kind. */
+struct diag_meeting {
+    struct rec_communicator *comm, *of; /* ours; of no members where the calls need not correspond */
+    uint64_t seq; /* launches of graphs: of the first captured collective; else UINT64_MAX */
+};
+bool diag_meeting(const struct diag *d, size_t index,
+                  struct diag_meeting *out); /* false: there are no more */
 /* Findings name real communicators again, and what was captured. */
 void diag_meetings_resolve(struct diag *d);
 void diag_meetings_fini(struct diag *d);
+
+/* ---- replays.c ---- */
+
+/* Renumbers ops that stand in for launches, or that were captured and never run; of the job's communicators.
+ */
+void diag_settle_replays(struct diag *d, size_t ncomms);
+/* Are collectives of a communicator in graphs that were launched? */
+bool diag_in_graphs(const struct diag *d, const struct rec_communicator *comm);
 
 /* ---- simulate.c ---- */
 void diag_simulate(struct diag *d);
@@ -453,8 +468,8 @@ uint64_t diag_bytes(const struct rec_op *op);
 /* Launched, but its GPU, which would have told, has not come to it. */
 bool diag_not_reached(const struct diag *d, const struct diag_op *op);
 /*
- * When the GPU came to op, or was seen to move on in front of it: hosts run far ahead, and nobody waits in what
- * its GPU has not come to. 0 = not known.
+ * When the GPU came to op, or was seen to move on in front of it: hosts run far ahead, and nobody waits in
+ * what its GPU has not come to. 0 = not known.
  */
 uint64_t diag_gpu_came(const struct diag *d, const struct diag_op *op);
 

@@ -385,8 +385,11 @@ enum rec_code diag_load(struct diag *d)
     for (size_t i = 0; loading.tails && i < d->nprocs; i++)
         job_tail_free(&loading.tails[i]);
     free(loading.tails);
+    size_t ncomms = d->ncomms;
     if (code == REC_OK && !d->oom)
         diag_meet(d);
+    if (code == REC_OK && !d->oom)
+        diag_settle_replays(d, ncomms);
     if (code != REC_OK || d->oom)
         return code;
     diag_clock_align(d);

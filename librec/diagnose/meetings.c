@@ -140,6 +140,15 @@ void diag_meet(struct diag *d)
         d->oom = !extend_tables(d);
 }
 
+bool diag_meeting(const struct diag *d, size_t index, struct diag_meeting *out)
+{
+    if (!d->meetings || index >= d->meetings->count)
+        return false;
+    struct meeting *meeting = d->meetings->items[index];
+    *out = (struct diag_meeting){&meeting->comm, meeting->of, meeting->seq};
+    return true;
+}
+
 /* ---- the end ---- */
 
 static const struct meeting *meeting_of(const struct diag *d, const struct rec_communicator *comm)

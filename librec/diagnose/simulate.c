@@ -55,6 +55,8 @@ static bool fits(const struct diag_op *a, const struct diag_op *b)
      * creation that has not returned still waits for whoever is elsewhere. */
     if ((rec_kind_flags(a->op.kind) ^ rec_kind_flags(b->op.kind)) & REC_KF_CREATE)
         return !creating(a) && !creating(b);
+    if (a->op.kind == REC_GRAPH_LAUNCH || b->op.kind == REC_GRAPH_LAUNCH)
+        return true; /* or what stands in for it */
     if (rec_kind_canonical(a->op.kind) != rec_kind_canonical(b->op.kind))
         return false;
     if (rec_kind_flags(a->op.kind) & REC_KF_DATA)

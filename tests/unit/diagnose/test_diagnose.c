@@ -416,6 +416,39 @@ static void capture(void **state)
     CHECK(table);
 }
 
+/* One graph of two collectives, launched in turn with a call. */
+#define GRAPHS                                                                                               \
+    "* init w\n repeat 3 * ar w 9\n * capture 1\n * ar w 9\n * capture 1\n * ag w 9\n"                       \
+    "loop 5 ( * replay 1, * bc w 3 )\n"
+#define GO_ON "loop 4 ( * replay 1, * bc w 3 )\n"
+
+static void calls_for_launches(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"one calls what the others launch", 4,
+         GRAPHS "*-2 replay 1\n 2 ar w 9\n 2 ag w 9\n * bc w 3\n" GO_ON "* exit 0", "healthy", "", "*"},
+        {"several, and several times", 4,
+         GRAPHS "loop 3 ( 2-3 replay 1, 0-1 ar w 9, 0-1 ag w 9, * bc w 3 )\n" GO_ON "* exit 0", "healthy", "",
+         "*"},
+        {"and later one stays outside", 4,
+         GRAPHS "*-2 replay 1\n 2 ar w 9\n 2 ag w 9\n * bc w 3\n" GO_ON "*-3 replay 1\n" HANG,
+         "stuck_outside_nccl", "3", "*-3"},
+        {"or calls another op", 4,
+         GRAPHS "*-2 replay 1\n 2 ar w 9\n 2 ag w 9\n * bc w 3\n" GO_ON "*-1 bc w 3\n 1 ag w 3\n" HANG,
+         "op_mismatch", "1", "*-1"},
+        {"one calls more than the others launch", 4,
+         GRAPHS "2 ar w 9\n 2 ag w 9\n * replay 1\n * bc w 3\n" GO_ON "* wait 8000\n", "op_mismatch", "2",
+         "*-2"},
+        {"one calls something else than the others launch", 4,
+         GRAPHS "*-2 replay 1\n 2 ar w 9\n 2 ag w 8\n * bc w 3\n" GO_ON "* wait 8000\n", "op_mismatch", "2",
+         "*-2"},
+        {"one captures for itself what it never launches", 4,
+         GRAPHS "1 capture 2\n 1 ar w 5\n" GO_ON "* exit 0", "healthy", "", "*"},
+    };
+    CHECK(table);
+}
+
 static void graphs(void **state)
 {
     (void)state;
@@ -676,12 +709,25 @@ static void roles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signatures),    cmocka_unit_test(order),         cmocka_unit_test(missing),
-        cmocka_unit_test(creation),      cmocka_unit_test(messages),      cmocka_unit_test(circles),
-        cmocka_unit_test(lost_evidence), cmocka_unit_test(clocks),        cmocka_unit_test(gpu_progress),
-        cmocka_unit_test(history),       cmocka_unit_test(one_slow_rank), cmocka_unit_test(capture),
-        cmocka_unit_test(graphs),        cmocka_unit_test(wording),       cmocka_unit_test(long_lists),
-        cmocka_unit_test(folds_ranks),   cmocka_unit_test(roles),         cmocka_unit_test(innocents),
+        cmocka_unit_test(signatures),
+        cmocka_unit_test(order),
+        cmocka_unit_test(missing),
+        cmocka_unit_test(creation),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(circles),
+        cmocka_unit_test(lost_evidence),
+        cmocka_unit_test(clocks),
+        cmocka_unit_test(gpu_progress),
+        cmocka_unit_test(history),
+        cmocka_unit_test(one_slow_rank),
+        cmocka_unit_test(capture),
+        cmocka_unit_test(calls_for_launches),
+        cmocka_unit_test(graphs),
+        cmocka_unit_test(wording),
+        cmocka_unit_test(long_lists),
+        cmocka_unit_test(folds_ranks),
+        cmocka_unit_test(roles),
+        cmocka_unit_test(innocents),
         cmocka_unit_test(silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,24 +112,6 @@ struct reached {
     size_t inside;                       /* the host has not come out of the launching call */
 };
 
-/*
- * Is the host still in the call that launches it, although nobody is missing? Connecting waits for others,
- * but then they wait there, too.
- */
-static bool host_inside(const struct diag *d, const struct diag_op *op)
-{
-    const struct diag_unit *unit = &d->units[op->unit];
-    const struct rec_op *call = unit->end != DIAG_NONE ? &d->ops[unit->end].op : &op->op;
-    if (!(call->flags & REC_OF_OPEN))
-        return false;
-    for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
-        const struct diag_match *m = d->ops[i].match != DIAG_NONE ? &d->matches[d->ops[i].match] : NULL;
-        if (m && (m->absent || m->unseen || m->unknown || !m->compatible))
-            return false;
-    }
-    return true;
-}
-
 static struct reached count_reached(const struct diag *d, const struct diag_match *m)
 {
     struct reached n = {0};
@@ -139,7 +121,7 @@ static struct reached count_reached(const struct diag *d, const struct diag_matc
         n.captured += diag_captured(op);
         n.not_yet += diag_not_reached(d, op);
         n.left += op->op.state == REC_STATE_COMPLETED;
-        n.inside += host_inside(d, op);
+        n.inside += diag_host_inside(d, op);
     }
     return n;
 }
@@ -244,10 +226,47 @@ static void say_reached(struct classify *c, struct diag_text *t, const struct re
     }
 }
 
+/* Has it work of which records are missing, so that it may not be done? A full stream holds up its host. */
+static bool may_stand_behind(const struct diag *d, const struct diag_proc *proc)
+{
+    for (uint32_t i = proc->first; i < proc->first + proc->count && !proc->gap_ns; i++) {
+        const struct diag_match *m = d->ops[i].match == DIAG_NONE ? NULL : &d->matches[d->ops[i].match];
+        if (m && d->ops[i].doubted && d->ops[i].done && (m->unseen || m->unknown || m->assumed))
+            return true;
+    }
+    return proc->gap_ns != 0;
+}
+
+/* Does its process wait in another launch as well? Who cannot launch there may hold up all its threads. */
+static bool waits_elsewhere(const struct diag *d, const struct diag_op *op)
+{
+    for (uint32_t e = d->edge_start[op->proc]; e < d->edge_start[op->proc + 1]; e++)
+        if (d->edges[e].op != DIAG_NONE && d->ops[d->edges[e].op].unit != op->unit)
+            return true;
+    return false;
+}
+
+/* Is one of those inside there perhaps for another reason? What no record shows makes it a suspect. */
+static bool inside_for_another_reason(struct diag *d, const struct diag_match *m)
+{
+    bool any = false;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
+        const struct diag_op *op = &d->ops[i];
+        if (!diag_host_inside(d, op))
+            continue;
+        bool unknown = may_stand_behind(d, &d->procs[op->proc]);
+        d->procs[op->proc].suspect |= unknown;
+        any = any || unknown || waits_elsewhere(d, op);
+    }
+    return any;
+}
+
 static void classify_host_inside(struct classify *c, const struct diag_wait *wait)
 {
     struct diag *d = c->d;
     const struct diag_match *m = &d->matches[wait->match];
+    if (inside_for_another_reason(d, m))
+        return;
     struct rec_finding *f =
         diag_finding(d, REC_VERDICT_STUCK_IN_CALL, REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);
     if (!f)
@@ -256,7 +275,7 @@ static void classify_host_inside(struct classify *c, const struct diag_wait *wai
     const struct diag_op *stuck = NULL;
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
         const struct diag_op *op = &d->ops[i];
-        bool inside = host_inside(d, op);
+        bool inside = diag_host_inside(d, op);
         if (inside) {
             diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
             stuck = d->units[op->unit].end != DIAG_NONE ? &d->ops[d->units[op->unit].end] : op;

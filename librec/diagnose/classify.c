@@ -119,6 +119,7 @@ static void say_ending(const struct diag *d, struct diag_text *t, const struct e
 struct waiters {
     int32_t *ranks;
     size_t count;
+    uint32_t op; /* of one of them */
     struct ending ending;
 };
 
@@ -137,6 +138,7 @@ static struct waiters find_waiters(struct classify *c, const struct diag_wait *w
             continue;
         join_ending(&w.ending, ending_of(d, p, c->reverse_op[i]), !w.count);
         w.ranks[w.count++] = d->procs[p].p->rank;
+        w.op = c->reverse_op[i];
     }
     diag_sort_ranks(w.ranks, &w.count);
     return w;
@@ -163,11 +165,15 @@ static void say_waiters(struct classify *c, struct diag_text *t, const struct di
                         const struct waiters *w, bool said)
 {
     diag_say_ranks(t, w->ranks, w->count);
+    struct diag_wait own = *wait;
+    /* The two ends of a message call different things. */
+    if (wait->kind == DIAG_WAIT_P2P && w->count == 1 && w->op != DIAG_NONE)
+        own.op = w->op;
     diag_printf(t, w->ending.how != WAITS ? " waited in " : w->count == 1 ? " waits in " : " wait in ");
     if (said)
         diag_printf(t, "it");
     else
-        classify_say_awaited(c->d, t, wait, w->count > 1);
+        classify_say_awaited(c->d, t, &own, w->count > 1);
     diag_printf(t, said ? " since " : ", since ");
     diag_say_time(c->d, t, wait->since);
     say_ending(c->d, t, &w->ending, w->count);

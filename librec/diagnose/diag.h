@@ -468,6 +468,11 @@ uint64_t diag_bytes(const struct rec_op *op);
 /* Launched, but its GPU, which would have told, has not come to it. */
 bool diag_not_reached(const struct diag *d, const struct diag_op *op);
 /*
+ * Is the host still in the call that launches it, although nobody is missing? Connecting waits for others,
+ * but then they wait there, too.
+ */
+bool diag_host_inside(const struct diag *d, const struct diag_op *op);
+/*
  * When the GPU came to op, or was seen to move on in front of it: hosts run far ahead, and nobody waits in
  * what its GPU has not come to. 0 = not known.
  */

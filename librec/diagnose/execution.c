@@ -93,6 +93,30 @@ uint64_t diag_gpu_came(const struct diag *d, const struct diag_op *op)
     return 0;
 }
 
+bool diag_host_inside(const struct diag *d, const struct diag_op *op)
+{
+    const struct diag_unit *unit = &d->units[op->unit];
+    const struct rec_op *call = unit->end != DIAG_NONE ? &d->ops[unit->end].op : &op->op;
+    if (!(call->flags & REC_OF_OPEN) || d->procs[op->proc].cut)
+        return false;
+    for (uint32_t i = unit->first_op; i != DIAG_NONE; i = d->ops[i].unit_next) {
+        const struct diag_match *m = d->ops[i].match != DIAG_NONE ? &d->matches[d->ops[i].match] : NULL;
+        if (m && (m->absent || m->unseen || m->unknown || !m->compatible))
+            return false;
+    }
+    return true;
+}
+
+/* What one host has not come out of launching nobody's GPU gets through, even where the others' hosts have.
+ */
+static bool held_by_host(const struct diag *d, const struct diag_match *m)
+{
+    uint32_t inside = 0;
+    for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
+        inside += diag_host_inside(d, &d->ops[i]);
+    return inside && inside < m->posted;
+}
+
 static void try_match(struct diag *d, struct work *work, uint32_t index)
 {
     struct diag_match *m = &d->matches[index];
@@ -101,6 +125,10 @@ static void try_match(struct diag *d, struct work *work, uint32_t index)
     if (m->done || m->absent || !m->compatible || m->captured || m->active < m->posted ||
         m->failed_op != DIAG_NONE)
         return;
+    if (held_by_host(d, m)) {
+        m->unfinished = true;
+        return;
+    }
     /* A communicator that was made must have had all its members; one that was not may lack them, or those
      * that it adds. */
     if ((m->unseen && rec_kind_canonical(d->ops[m->first_op].op.kind) == REC_COMM_INIT_RANK) ||

@@ -494,6 +494,33 @@ static void graphs(void **state)
     "* init w\n repeat 20 * ar w 9\n * wait 900\n * gpu 5\n * wait 900\n * gpu 8\n * wait 900\n * gpu 11\n"  \
     "* wait 900\n"
 
+/* One host has not come out of the call that launches what all have come to; the GPUs tell nothing. */
+static void host_inside(void **state)
+{
+    (void)state;
+    static const struct told table[] = {
+        {"inside a collective", 4, "* init w\n repeat 9 * ar w 9\n *-2 ar w 9\n 2 ar w 9 open\n" HANG,
+         "stuck_in_call", "2", "*-2"},
+        {"inside the end of a group of messages", 3,
+         "* init w\n loop 5 ( * {, 0 send w 1 9, 0 recv w 2 9, 1 send w 2 9, 1 recv w 0 9, 2 send w 0 9, 2 "
+         "recv w 1 9,"
+         " * } )\n * {\n 0 send w 1 9\n 0 recv w 2 9\n 1 send w 2 9\n 1 recv w 0 9\n 2 send w 0 9\n"
+         " 2 recv w 1 9\n 0-1 }\n 2 }open\n 1 {\n 1 send w 2 9\n 1 recv w 0 9\n 1 }\n" HANG,
+         "stuck_in_call", "2", "0-1"},
+        {"all are inside", 3, "* init w\n repeat 9 * ar w 9\n * ar w 9 open\n" HANG, "inconclusive", "", "*"},
+        {"its trace may only be cut off there", 3,
+         "* init w\n repeat 9 * ar w 9\n 2 ar w 9 open\n 2 torn\n 0-1 ar w 9\n" HANG, "inconclusive", "",
+         "*"},
+        {"it was killed there", 4,
+         "* init w\n repeat 9 * ar w 9\n *-2 ar w 9\n 2 ar w 9 open\n 2 dies 9\n" HANG, "process_dead", "2",
+         "*-2"},
+    };
+    CHECK(table);
+    static const char pair[] = "* init w\n repeat 5 0 send w 1 9\n repeat 5 1 recv w 0 9\n 0 send w 1 9\n"
+                               "1 recv w 0 9 open\n" HANG;
+    story_expect_words(2, pair, "although everybody has come, while rank 0 waits in it since");
+}
+
 static void gpu_progress(void **state)
 {
     (void)state;
@@ -709,25 +736,16 @@ static void roles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signatures),
-        cmocka_unit_test(order),
-        cmocka_unit_test(missing),
-        cmocka_unit_test(creation),
-        cmocka_unit_test(messages),
-        cmocka_unit_test(circles),
-        cmocka_unit_test(lost_evidence),
-        cmocka_unit_test(clocks),
-        cmocka_unit_test(gpu_progress),
-        cmocka_unit_test(history),
-        cmocka_unit_test(one_slow_rank),
-        cmocka_unit_test(capture),
-        cmocka_unit_test(calls_for_launches),
-        cmocka_unit_test(graphs),
-        cmocka_unit_test(wording),
-        cmocka_unit_test(long_lists),
-        cmocka_unit_test(folds_ranks),
-        cmocka_unit_test(roles),
-        cmocka_unit_test(innocents),
+        cmocka_unit_test(signatures),    cmocka_unit_test(order),
+        cmocka_unit_test(missing),       cmocka_unit_test(creation),
+        cmocka_unit_test(messages),      cmocka_unit_test(circles),
+        cmocka_unit_test(lost_evidence), cmocka_unit_test(clocks),
+        cmocka_unit_test(gpu_progress),  cmocka_unit_test(history),
+        cmocka_unit_test(one_slow_rank), cmocka_unit_test(capture),
+        cmocka_unit_test(host_inside),   cmocka_unit_test(calls_for_launches),
+        cmocka_unit_test(graphs),        cmocka_unit_test(wording),
+        cmocka_unit_test(long_lists),    cmocka_unit_test(folds_ranks),
+        cmocka_unit_test(roles),         cmocka_unit_test(innocents),
         cmocka_unit_test(silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

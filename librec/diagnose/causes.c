@@ -3,7 +3,9 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
+#define MANNERS_TOLD  3  /* of those who did not come */
 #define PYTHON_FRAMES 12 /* of a stalled thread that are told */
 
 /* ---- one cause at one wait ---- */
@@ -96,6 +98,7 @@ static const struct rec_op *stuck_call(const struct diag *d, uint32_t proc)
 struct cause {
     enum rec_verdict_type type;
     enum rec_confidence confidence;
+    bool several;         /* did so, in the same manner */
     struct diag_text why; /* predicate after the culprits' names */
 };
 
@@ -120,7 +123,40 @@ static void cause_of_late(struct diag *d, const struct diag_proc *p, uint64_t ba
     diag_say_time(d, &cause->why, before);
     diag_printf(&cause->why, " to ");
     diag_say_time(d, &cause->why, came);
-    diag_printf(&cause->why, ", when it came too late,");
+    diag_printf(&cause->why, ", when %s came too late,", cause->several ? "they" : "it");
+}
+
+/* Where it stands, or when it called NCCL last, if that is known as a line of Python; nothing else. */
+static struct diag_text place_outside(struct diag *d, uint32_t proc, bool several)
+{
+    const struct diag_op *last = last_op(d, proc);
+    const struct rec_callsite_def *stands = stalled_at(d, proc);
+    struct diag_text text = {0}, place = {0};
+    char where[256];
+    if (last)
+        diag_say_place(&place, d->procs[proc].p, &last->op);
+    if (stands && rec_callsite_text(stands, NULL, where, sizeof where))
+        diag_printf(&text, " and %s at %s", several ? "stand" : "stands", where);
+    else if (place.data)
+        diag_printf(&text, ", when %s called %s%s,", several ? "they" : "it", rec_kind_name(last->op.kind),
+                    place.data);
+    free(place.data);
+    return text;
+}
+
+static void cause_of_outside(struct diag *d, uint32_t proc, struct cause *cause)
+{
+    const struct diag_proc *p = &d->procs[proc];
+    cause->type = REC_VERDICT_STUCK_OUTSIDE_NCCL;
+    diag_printf(&cause->why, "made no NCCL call since ");
+    diag_say_time(d, &cause->why, p->last_work_ns ? p->last_work_ns : diag_common(p, p->p->start_ns));
+    struct diag_text place = place_outside(d, proc, cause->several);
+    diag_printf(&cause->why, "%s", place.data ? place.data : "");
+    free(place.data);
+    if (in_open_group(d, proc))
+        diag_printf(&cause->why, " (between ncclGroupStart and ncclGroupEnd)");
+    if (p->p->stall.why == REC_STALL_IDLE || p->life_ns - p->last_work_ns >= d->stall_ns)
+        cause->confidence = REC_CONF_CERTAIN;
 }
 
 static void cause_of_idle(struct classify *c, const struct diag_partner *partner,
@@ -144,13 +180,17 @@ static void cause_of_idle(struct classify *c, const struct diag_partner *partner
     if (call) {
         cause->type = rec_kind_flags(call->kind) & REC_KF_TEARDOWN ? REC_VERDICT_TEARDOWN_STUCK
                                                                    : REC_VERDICT_STUCK_IN_CALL;
-        diag_printf(&cause->why, "has been inside ");
+        diag_printf(&cause->why, cause->several ? "have been inside " : "has been inside ");
         const struct rec_member *inside = rec_process_member(p->p, call->comm);
-        diag_say_op(&cause->why, call, inside ? inside->comm : NULL);
+        if (cause->several)
+            diag_say_ops(&cause->why, call, inside ? inside->comm : NULL, -1, -1);
+        else
+            diag_say_op(&cause->why, call, inside ? inside->comm : NULL);
         diag_say_place(&cause->why, p->p, call);
         diag_printf(&cause->why, " since ");
         diag_say_time(d, &cause->why, diag_common(p, call->enter_ns));
-        diag_printf(&cause->why, " although it waits for nobody");
+        diag_printf(&cause->why,
+                    cause->several ? " although they wait for nobody" : " although it waits for nobody");
         return;
     }
     if (classify_went_on(d, partner, wait)) {
@@ -160,24 +200,7 @@ static void cause_of_idle(struct classify *c, const struct diag_partner *partner
         diag_printf(&cause->why, " and skipped it");
         return;
     }
-    cause->type = REC_VERDICT_STUCK_OUTSIDE_NCCL;
-    diag_printf(&cause->why, "made no NCCL call since ");
-    diag_say_time(d, &cause->why, p->last_work_ns ? p->last_work_ns : diag_common(p, p->p->start_ns));
-    const struct diag_op *last = last_op(d, proc);
-    struct diag_text place = {0};
-    if (last)
-        diag_say_place(&place, p->p, &last->op);
-    const struct rec_callsite_def *stands = stalled_at(d, proc);
-    char where[256];
-    if (stands && rec_callsite_text(stands, NULL, where, sizeof where))
-        diag_printf(&cause->why, " and stands at %s", where);
-    else if (place.data)
-        diag_printf(&cause->why, ", when it called %s%s,", rec_kind_name(last->op.kind), place.data);
-    free(place.data);
-    if (in_open_group(d, proc))
-        diag_printf(&cause->why, " (between ncclGroupStart and ncclGroupEnd)");
-    if (p->p->stall.why == REC_STALL_IDLE || p->life_ns - p->last_work_ns >= d->stall_ns)
-        cause->confidence = REC_CONF_CERTAIN;
+    cause_of_outside(d, proc, cause);
 }
 
 static void cause_of_never(struct classify *c, const struct diag_partner *partner,
@@ -213,6 +236,15 @@ static void cause_of_never(struct classify *c, const struct diag_partner *partne
     }
 }
 
+static void cause_of(struct classify *c, const struct diag_partner *partner, const struct diag_wait *wait,
+                     struct cause *cause)
+{
+    if (wait->never != DIAG_NEVER_NO)
+        cause_of_never(c, partner, wait, cause);
+    else
+        cause_of_idle(c, partner, wait, cause);
+}
+
 /* Adds to a finding about those who did not come what speaks against those who came. */
 static void doubt_partners(struct classify *c, struct rec_finding *f, const struct diag_wait *wait,
                            enum classify_doubt doubt, struct diag_text *why)
@@ -221,14 +253,15 @@ static void doubt_partners(struct classify *c, struct rec_finding *f, const stru
         return;
     const struct diag *d = c->d;
     f->confidence = REC_CONF_POSSIBLE;
-    int32_t came[8];
-    size_t count = 0;
+    int32_t *came = NULL;
+    size_t count = 0, capacity = 0;
     for (uint32_t i = d->matches[wait->match].first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
         uint32_t proc = d->ops[i].proc;
         diag_blame(c->d, f, doubt == CLASSIFY_EVEN ? DIAG_CULPRIT : DIAG_SUSPECT, d->procs[proc].p->rank);
         if (doubt == CLASSIFY_EVEN)
             c->blamed[proc] = (uint32_t)d->nfindings;
-        if (count < sizeof came / sizeof *came)
+        came = diag_grow(came, &capacity, count, sizeof *came, &c->d->oom);
+        if (!d->oom)
             came[count++] = d->procs[proc].p->rank;
     }
     if (doubt == CLASSIFY_OPEN)
@@ -236,6 +269,7 @@ static void doubt_partners(struct classify *c, struct rec_finding *f, const stru
     diag_sort_ranks(came, &count);
     diag_printf(why, doubt == CLASSIFY_EVEN ? "; it is a tie: " : "; or ");
     diag_say_ranks(why, came, count);
+    free(came);
     bool other = classify_other_signal(d, wait) != NULL;
     diag_printf(why,
                 other ? " may wait for another signal than it should" : " may have made a call too many");
@@ -254,24 +288,125 @@ static void doubt_excluded(const struct diag *d, struct rec_finding *f, const st
                 others, others == 1 ? "is" : "are");
 }
 
+/* What must be equal for one sentence to be true of several. */
+static struct diag_text manner_of(struct classify *c, const struct diag_partner *partner,
+                                  const struct diag_wait *wait)
+{
+    struct diag *d = c->d;
+    const struct rec_process *p = d->procs[partner->proc].p;
+    struct diag_text manner = {0};
+    if (wait->never == DIAG_NEVER_EXITED)
+        diag_printf(&manner, "%d %d %d %d", (int)p->fate, (int)p->end.reason, (int)p->end.status,
+                    (int)p->end.signal);
+    else if (wait->never == DIAG_NEVER_TEARDOWN)
+        diag_printf(&manner, "%s", teardown_name(partner->member));
+    else if (wait->never == DIAG_NEVER_NO) {
+        const struct rec_op *call = stuck_call(d, partner->proc);
+        struct diag_text place = place_outside(d, partner->proc, true);
+        diag_printf(&manner, "%d %d %d %d %s", call ? (int)call->kind : -1,
+                    diag_came_late(d, wait, partner->proc) != DIAG_NONE, classify_went_on(d, partner, wait),
+                    in_open_group(d, partner->proc), place.data ? place.data : "");
+        free(place.data);
+    } else {
+        diag_printf(&manner, "left out");
+    }
+    d->oom = d->oom || manner.oom || !manner.data;
+    return manner;
+}
+
+/* Those whom the last finding blames, each with the number of the manner that is its own. */
+struct manners {
+    const struct diag_partner **partners;
+    uint32_t *number;
+    size_t count;
+    uint32_t different;
+};
+
+static void manners_fini(struct manners *m)
+{
+    free(m->partners);
+    free(m->number);
+}
+
+/* Of the first so many: what is beyond them is counted as one more. */
+static struct manners sort_manners(struct classify *c, const struct diag_wait *wait,
+                                   const struct diag_partner *partners, size_t count)
+{
+    struct diag_text seen[MANNERS_TOLD] = {{0}};
+    struct manners m = {.partners = malloc((count + 1) * sizeof(struct diag_partner *)),
+                        .number = malloc((count + 1) * sizeof(uint32_t))};
+    c->d->oom = c->d->oom || !m.partners || !m.number;
+    for (size_t i = 0; i < count && !c->d->oom; i++) {
+        if (c->blamed[partners[i].proc] != (uint32_t)c->d->nfindings)
+            continue;
+        struct diag_text manner = manner_of(c, &partners[i], wait);
+        uint32_t n = 0;
+        while (n < m.different && n < MANNERS_TOLD && manner.data && strcmp(seen[n].data, manner.data) != 0)
+            n++;
+        m.different = n == m.different ? n + 1 : m.different;
+        m.partners[m.count] = &partners[i];
+        m.number[m.count++] = n;
+        if (n < MANNERS_TOLD && !seen[n].data)
+            seen[n] = manner;
+        else
+            free(manner.data);
+    }
+    for (size_t n = 0; n < MANNERS_TOLD; n++)
+        free(seen[n].data);
+    return m;
+}
+
+/* "rank 2 (host a, pid 1) exited …", "ranks 6-7 made …": those of one manner, and how sure that is. */
+static enum rec_confidence say_manner(struct classify *c, struct diag_text *t, const struct diag_wait *wait,
+                                      const struct manners *m, uint32_t number)
+{
+    struct diag *d = c->d;
+    int32_t *ranks = NULL;
+    size_t count = 0, capacity = 0;
+    const struct diag_partner *first = NULL;
+    for (size_t i = 0; i < m->count; i++) {
+        if (m->number[i] != number)
+            continue;
+        first = first ? first : m->partners[i];
+        ranks = diag_grow(ranks, &capacity, count, sizeof *ranks, &d->oom);
+        if (!d->oom)
+            ranks[count++] = d->procs[m->partners[i]->proc].p->rank;
+    }
+    diag_sort_ranks(ranks, &count);
+    struct cause cause = {.several = count > 1};
+    if (first && !d->oom) {
+        cause_of(c, first, wait, &cause);
+        if (count > 1)
+            diag_say_ranks(t, ranks, count);
+        else
+            diag_say_proc(t, d->procs[first->proc].p);
+        diag_printf(t, " %s", cause.why.data ? cause.why.data : "");
+    }
+    t->oom = t->oom || cause.why.oom;
+    free(cause.why.data);
+    free(ranks);
+    return cause.confidence;
+}
+
 /* "rank 2 (host a, pid 1) <why> while ranks 0-1,3 wait in …" */
 static void summarize(struct classify *c, struct rec_finding *f, const struct diag_wait *wait,
-                      struct cause *cause, const struct rec_process *only, enum classify_doubt doubt)
+                      const struct diag_partner *partners, size_t count, enum classify_doubt doubt)
 {
     struct diag_text t = {0};
-    if (only)
-        diag_say_proc(&t, only);
-    else if (doubt >= CLASSIFY_OPEN)
-        diag_say_ranks(&t, f->suspects, f->nsuspects);
-    else
-        diag_say_ranks(&t, f->culprits, f->nculprits);
-    diag_printf(&t, " %s", cause->why.data ? cause->why.data : "");
+    struct manners m = sort_manners(c, wait, partners, count);
+    for (uint32_t n = 0; n < m.different && n < MANNERS_TOLD; n++) {
+        diag_printf(&t, n ? ", " : "");
+        enum rec_confidence confidence = say_manner(c, &t, wait, &m, n);
+        f->confidence = confidence < f->confidence ? confidence : f->confidence;
+    }
+    if (m.different > MANNERS_TOLD)
+        diag_printf(&t, ", others in other ways,");
+    manners_fini(&m);
     classify_say_while(c, &t, wait, 0);
     if (doubt == CLASSIFY_SOME)
         doubt_excluded(c->d, f, wait, &t);
     else
         doubt_partners(c, f, wait, doubt, &t);
-    t.oom = t.oom || cause->why.oom;
     diag_summary(c->d, f, &t);
 }
 
@@ -407,6 +542,21 @@ void classify_more_victims(struct classify *c, const struct diag_wait *wait, uin
         classify_evidence_wait(c, &c->d->findings[finding], wait);
 }
 
+static void evidence_partners(struct classify *c, struct rec_finding *f, const struct diag_wait *wait,
+                              const struct diag_partner *partners, size_t count)
+{
+    struct diag *d = c->d;
+    for (size_t i = 0; i < count && f->nevidence < 8; i++) {
+        const struct diag_proc *proc = &d->procs[partners[i].proc];
+        if (c->blamed[partners[i].proc] != (uint32_t)d->nfindings)
+            continue;
+        evidence_last(d, f, partners[i].proc);
+        if (proc->p->fate != REC_FATE_ALIVE && f->type != REC_VERDICT_STUCK_OUTSIDE_NCCL)
+            diag_evidence_end(d, f, proc);
+    }
+    diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
+}
+
 void classify_partners(struct classify *c, const struct diag_wait *wait, const struct diag_partner *partners,
                        size_t count, enum classify_doubt doubt)
 {
@@ -427,44 +577,29 @@ void classify_partners(struct classify *c, const struct diag_wait *wait, const s
         return;
     }
     struct cause cause = {0};
-    if (wait->never != DIAG_NEVER_NO)
-        cause_of_never(c, first, wait, &cause);
-    else
-        cause_of_idle(c, first, wait, &cause);
+    cause_of(c, first, wait, &cause);
+    free(cause.why.data);
     if (doubt == CLASSIFY_RULED && cause.confidence > REC_CONF_LIKELY)
         cause.confidence = REC_CONF_LIKELY;
     struct rec_finding *f = diag_finding(d, cause.type, cause.confidence, DIAG_TIER_ROOT, wait->since);
-    if (!f) {
-        free(cause.why.data);
+    if (!f)
         return;
-    }
     classify_place(c, f, wait);
-    size_t blamed = 0;
     for (size_t i = 0; i < count; i++) {
         if (!concerned(c, wait, &partners[i]) || c->blamed[partners[i].proc])
             continue;
         diag_blame(d, f, doubt >= CLASSIFY_OPEN ? DIAG_SUSPECT : DIAG_CULPRIT,
                    d->procs[partners[i].proc].p->rank);
         c->blamed[partners[i].proc] = (uint32_t)d->nfindings;
-        blamed++;
     }
     diag_sort_ranks(f->culprits, &f->nculprits);
     diag_sort_ranks(f->suspects, &f->nsuspects);
-    summarize(c, f, wait, &cause, blamed == 1 ? d->procs[first->proc].p : NULL, doubt);
-    free(cause.why.data);
-    for (size_t i = 0; i < count && f->nevidence < 8; i++) {
-        if (c->blamed[partners[i].proc] != (uint32_t)d->nfindings)
-            continue;
-        evidence_last(d, f, partners[i].proc);
-        if (d->procs[partners[i].proc].p->fate != REC_FATE_ALIVE &&
-            cause.type != REC_VERDICT_STUCK_OUTSIDE_NCCL)
-            diag_evidence_end(d, f, &d->procs[partners[i].proc]);
-    }
-    diag_evidence_op(d, f, &d->ops[wait->op], "waits in");
+    summarize(c, f, wait, partners, count, doubt);
+    evidence_partners(c, f, wait, partners, count);
     const struct diag_op *other = classify_other_signal(d, wait);
     if (other)
         diag_evidence_op(d, f, other, "raised what nobody waits for in");
-    if (cause.type == REC_VERDICT_STUCK_OUTSIDE_NCCL)
+    if (f->type == REC_VERDICT_STUCK_OUTSIDE_NCCL)
         evidence_stack(d, f, first->proc);
     classify_waiting(c, f, wait);
 }

@@ -610,6 +610,12 @@ static void wording(void **state)
         /* Times have dates where a day alone does not tell them apart. */
         {2, "* init w\n repeat 9 * ar w 9\n * wait 90000000\n * ar w 9\n 0 ar w 9\n * wait 60000\n",
          "since 2023-11-15 23:13:2"},
+        /* What is said of several is true of each of them. */
+        {8, "* init w\n repeat 9 * ar w 9\n 6 exit 0\n 7 exit 1\n 0-5 ar w 9\n",
+         ") finished and exited at 22:13:21 UTC, rank 7"},
+        {8, "* init w\n repeat 9 * ar w 9\n 6-7 exit 1\n 0-5 ar w 9\n", "ranks 6-7 exited with status 1 at"},
+        {8, "* init w\n repeat 9 * ar w 9\n 3 exit 1\n 4 exit 2\n 5 exit 3\n 6 exit 4\n 0-2,7 ar w 9\n",
+         "status 3 at 22:13:21 UTC, others in other ways, while"},
         /* A circle is told with its communicators, and with all who stand in it. */
         {2, "* init w\n * split w A\n * split w B\n 0 ar A 8\n 1 ar B 8\n 0 ar B 8\n 1 ar A 8\n",
          "sum) of \"A\" → rank 1"},

@@ -22,9 +22,14 @@ static bool exact(const struct diag_proc *proc)
     return proc->p->fate == REC_FATE_SIGNALED;
 }
 
+static bool same_end(const struct diag_proc *a, const struct diag_proc *b)
+{
+    return a->p->fate == b->p->fate && (!exact(a) || a->p->end.signal == b->p->end.signal);
+}
+
 static bool together(const struct diag_proc *a, const struct diag_proc *b)
 {
-    if (a->p->fate != b->p->fate || (exact(a) && a->p->end.signal != b->p->end.signal))
+    if (!same_end(a, b))
         return false;
     uint64_t apart = a->dead_ns > b->dead_ns ? a->dead_ns - b->dead_ns : b->dead_ns - a->dead_ns;
     return apart <= (a->clock != b->clock   ? DIAG_UNALIGNED_NS
@@ -205,48 +210,62 @@ static void tell_first(struct classify *c)
     evidence_dead(c, f);
 }
 
-/* Deaths that are consequences: after a long wait, or after other deaths. */
-static void tell_later(struct classify *c, bool waiting)
+static bool died_later(const struct classify *c, uint32_t p, bool waiting)
+{
+    const struct diag_proc *proc = &c->d->procs[p];
+    return proc->early_dead && !c->first_dead[p] && !c->blamed[p] && died_waiting(proc) == waiting;
+}
+
+/* Deaths that are consequences, after a long wait or after other deaths, in the way in which this one died.
+ */
+static void tell_later(struct classify *c, uint32_t first, bool waiting)
 {
     struct diag *d = c->d;
-    struct rec_finding *f = NULL;
-    uint32_t first = DIAG_NONE;
-    for (uint32_t i = 0; i < d->nprocs; i++) {
+    const struct diag_proc *one = &d->procs[first];
+    struct rec_finding *f =
+        diag_finding(d, REC_VERDICT_PROCESS_DEAD, REC_CONF_LIKELY, DIAG_TIER_CONSEQUENCE, one->dead_ns);
+    if (!f)
+        return;
+    for (uint32_t i = first; i < d->nprocs; i++) {
         const struct diag_proc *proc = &d->procs[i];
-        if (!proc->early_dead || c->first_dead[i] || c->blamed[i] || died_waiting(proc) != waiting)
+        if (!died_later(c, i, waiting) || !same_end(one, proc))
             continue;
-        if (!f)
-            f = diag_finding(d, REC_VERDICT_PROCESS_DEAD, REC_CONF_LIKELY, DIAG_TIER_CONSEQUENCE,
-                             proc->dead_ns);
-        if (!f)
-            return;
-        first = first == DIAG_NONE ? i : first;
         diag_blame(d, f, DIAG_VICTIM, proc->p->rank);
         if (f->nevidence < TOLD_MAX)
             diag_evidence_end(d, f, proc);
     }
-    if (!f)
-        return;
     diag_sort_ranks(f->victims, &f->nvictims);
     struct diag_text t = {0};
     if (f->nvictims > 1)
         diag_say_ranks(&t, f->victims, f->nvictims);
     else
-        diag_say_proc(&t, d->procs[first].p);
+        diag_say_proc(&t, one->p);
     diag_printf(&t, " ");
-    diag_say_end(d, &t, &d->procs[first]);
+    diag_say_end(d, &t, one);
     diag_printf(&t, waiting ? ", after standing still" : ", after the fault");
-    if (waiting && d->procs[first].last_work_ns) {
+    if (waiting && one->last_work_ns) {
         diag_printf(&t, " since ");
-        diag_say_time(d, &t, d->procs[first].last_work_ns);
+        diag_say_time(d, &t, one->last_work_ns);
     }
     diag_summary(d, f, &t);
+}
+
+/* One finding for each way to die, of the first that died in it. */
+static void tell_all_later(struct classify *c, bool waiting)
+{
+    for (uint32_t i = 0; i < c->d->nprocs; i++) {
+        bool told = !died_later(c, i, waiting);
+        for (uint32_t k = 0; k < i && !told; k++)
+            told = died_later(c, k, waiting) && same_end(&c->d->procs[k], &c->d->procs[i]);
+        if (!told)
+            tell_later(c, i, waiting);
+    }
 }
 
 void classify_deaths(struct classify *c)
 {
     if (c->first_death != DIAG_NONE && !c->blamed[c->first_death])
         tell_first(c);
-    tell_later(c, true);
-    tell_later(c, false);
+    tell_all_later(c, true);
+    tell_all_later(c, false);
 }

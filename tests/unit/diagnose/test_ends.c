@@ -1,7 +1,9 @@
 /* What the ends of processes tell: causes, or how somebody gave up. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -217,12 +219,31 @@ static void outlived(void **state)
     story_expect(4, BEHIND "*-2 ar w 9 started\n * wait 12000", "process_dead", "2", "*-2");
 }
 
+/* Deaths that are consequences: those in different ways are not told as one. */
+static void ways_to_die(void **state)
+{
+    (void)state;
+    struct story story;
+    bool bus = false, fault = false;
+    story_tell(
+        &story, 8,
+        "* init w\n repeat 9 * ar w 9\n 0-6 ar w 9\n * wait 8000\n 0 dies 7\n 1-2 dies 11\n * wait 8000\n");
+    assert_int_equal(story.verdict->findings[0].type, REC_VERDICT_STUCK_OUTSIDE_NCCL);
+    for (size_t i = 1; i < story.verdict->nfindings; i++) {
+        const char *summary = story.verdict->findings[i].summary;
+        bus = bus || (strncmp(summary, "rank 0 (", 8) == 0 && strstr(summary, "signal 7 (SIGBUS)"));
+        fault = fault || strstr(summary, "ranks 1-2 died of signal 11 (SIGSEGV)");
+    }
+    assert_true(bus && fault);
+    story_end(&story);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(watchdogs),  cmocka_unit_test(last_one),    cmocka_unit_test(timeouts),
-        cmocka_unit_test(latecomers), cmocka_unit_test(told_to_end), cmocka_unit_test(lost_together),
-        cmocka_unit_test(outlived),   cmocka_unit_test(afterwards),
+        cmocka_unit_test(watchdogs),     cmocka_unit_test(ways_to_die), cmocka_unit_test(last_one),
+        cmocka_unit_test(timeouts),      cmocka_unit_test(latecomers),  cmocka_unit_test(told_to_end),
+        cmocka_unit_test(lost_together), cmocka_unit_test(outlived),    cmocka_unit_test(afterwards),
     };
     return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
 }

@@ -50,3 +50,21 @@ def test_hosts_of_several_culprits_have_a_line():
 def test_the_job_has_a_date():
     assert "Job: job-order, 2026-11-30 05:40:03 to 05:40:07 UTC\nRead: 2 processes of 2 ranks, 2 files, " \
         in report("order")
+
+
+def fields(schema):
+    for name, field in schema.get("properties", {}).items():
+        yield name, field
+        yield from fields(field)
+    parts = [schema["items"]] if "items" in schema else []
+    for part in [*parts, *schema.get("oneOf", []), *schema.get("$defs", {}).values()]:
+        yield from fields(part)
+
+
+def test_every_field_is_documented():
+    manual = (harness.SOURCE / "docs/man/fr-analyze.1").read_text()
+    manual = manual.split(".SH THE JSON DOCUMENT")[1].split(".SH ")[0]
+    told = set(re.findall(r"[a-z_]+", manual))
+    for name, field in fields(SCHEMA):
+        assert field.get("description") or "$ref" in field, f"{name} has no description"
+        assert name in told, f"{name} is not in the manual"

@@ -414,8 +414,9 @@ void classify_few(struct classify *c, const struct diag_wait *wait, uint32_t gon
 {
     struct diag *d = c->d;
     const struct diag_match *m = &d->matches[wait->match];
-    struct rec_finding *f =
-        diag_finding(d, REC_VERDICT_RANK_NOT_JOINED, REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);
+    enum rec_verdict_type type =
+        wait->kind == DIAG_WAIT_P2P ? REC_VERDICT_P2P_UNMATCHED : REC_VERDICT_RANK_NOT_JOINED;
+    struct rec_finding *f = diag_finding(d, type, REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);
     if (!f)
         return;
     classify_place(c, f, wait);

@@ -65,6 +65,11 @@ static void those_who_left_against_those_who_came(void **state)
                        "possible", "", "0-7");
     story_expect_doubt(4, "* init w\n repeat 9 * ar w 9\n 2 exit 0\n 0-1,3 ar w 9\n 3 notrace\n" HANG,
                        "likely", "2", "");
+    /* A message that only its caller wanted is a message still. */
+    story_expect(4,
+                 "* init w\n repeat 9 * ar w 9\n 2 {\n 2 send w 3 9000000\n 2 recv w 1 9000000\n 2 }\n"
+                 "0-1,3 exit 0\n" HANG,
+                 "p2p_unmatched", "2", "0-1,3");
 }
 
 static void circles(void **state)

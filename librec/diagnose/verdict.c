@@ -181,13 +181,25 @@ static struct rest survey_rest(struct diag *d)
     return rest;
 }
 
-/* Where all others have ended well, nothing of NCCL can hold up the one that is left. */
+/* Is it inside a call, or lacks one of its calls a counterpart? */
+static bool may_wait(const struct diag *d, const struct diag_proc *proc)
+{
+    bool lacks = proc->p->nopen > 0;
+    for (uint32_t i = proc->first; i < proc->first + proc->count && !lacks; i++) {
+        const struct diag_match *m = d->ops[i].match == DIAG_NONE ? NULL : &d->matches[d->ops[i].match];
+        lacks = m && (m->absent || m->unseen || m->unknown);
+    }
+    return lacks;
+}
+
+/* Where all others have ended well and come to all its calls, nothing of NCCL can hold up the one left. */
 static bool last_one(const struct diag *d, const struct rest *rest)
 {
     size_t well = 0;
     for (size_t i = 0; i < d->nprocs; i++)
         well += d->procs[i].ended_well;
-    return rest->still == 1 && well && well + 1 == d->nprocs && d->nprocs == d->expected;
+    return rest->still == 1 && well && well + 1 == d->nprocs && d->nprocs == d->expected &&
+           !may_wait(d, rest->sample);
 }
 
 static void say_rest(struct diag_text *t, const struct diag *d, const struct rest *rest,

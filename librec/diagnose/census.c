@@ -13,6 +13,7 @@
 static void fill_row(const struct diag *d, struct rec_comm_census *row)
 {
     const struct rec_communicator *comm = row->comm;
+    bool ended = true;
     for (uint32_t i = 0; i < comm->nmembers; i++) {
         const struct rec_member *member = comm->members[i];
         const struct diag_proc *proc = &d->procs[diag_index(d, member->process)];
@@ -20,6 +21,10 @@ static void fill_row(const struct diag *d, struct rec_comm_census *row)
             diag_common(proc, member->def.created_ns ? member->def.created_ns : member->first_ns);
         if (created && (!row->created_ns || created < row->created_ns))
             row->created_ns = created;
+        uint64_t torn = diag_common(proc, member->teardown.enter_ns);
+        ended = ended && member->teardown.kind != REC_NONE;
+        if (torn > row->ended_ns)
+            row->ended_ns = torn;
         if (member->collectives > row->collectives)
             row->collectives = member->collectives;
         row->sends += member->sends;
@@ -27,6 +32,8 @@ static void fill_row(const struct diag *d, struct rec_comm_census *row)
         row->bytes += member->bytes;
         row->lost += member->lost;
     }
+    if (!ended)
+        row->ended_ns = 0;
 }
 
 void diag_census_fill(const struct diag *d, struct rec_census *census)
@@ -133,7 +140,7 @@ static void say_members(struct diag_text *t, const struct rec_comm_census *row)
 
 static bool is_twin(const struct rec_comm_census *row, const struct rec_comm_census *first)
 {
-    return (row == first || row->same_members == first->comm) && used(row);
+    return (row == first || row->same_members == first->comm) && row->shares;
 }
 
 /* Of several such sets of members the first is named. */
@@ -158,24 +165,44 @@ static bool note_twins(struct rec_census *census, const struct rec_comm_census *
     return diag_census_note(census, &t);
 }
 
+static bool outlives(const struct rec_comm_census *a, const struct rec_comm_census *b)
+{
+    return !a->ended_ns || (b->ended_ns && a->ended_ns > b->ended_ns);
+}
+
+/* Another one of the same members, in the order of creation. longest: the one before that lived longest. */
+static void note_use(struct rec_comm_census *row, struct rec_comm_census **longest)
+{
+    if (!used(row))
+        return;
+    if (*longest && (!(*longest)->ended_ns || row->created_ns < (*longest)->ended_ns))
+        row->shares = (*longest)->shares = true;
+    if (!*longest || outlives(row, *longest))
+        *longest = row;
+}
+
 /* One note for all. */
 static bool note_all_twins(struct rec_census *census)
 {
-    size_t *uses = calloc(census->ncomms + 1, sizeof *uses); /* by the first row of the same members */
+    /* By the first row of the same members. */
+    size_t *uses = calloc(census->ncomms + 1, sizeof *uses);
+    struct rec_comm_census **longest = calloc(census->ncomms + 1, sizeof(struct rec_comm_census *));
+    uint32_t *first_of = calloc(census->ncomms + 1, sizeof *first_of);
     struct diag_map rows = {0};
-    bool ok = uses != NULL;
+    bool ok = uses && longest && first_of;
     for (uint32_t c = 0; c < census->ncomms && ok; c++) {
-        const struct rec_comm_census *row = &census->comms[c];
+        struct rec_comm_census *row = &census->comms[c];
         bool fresh;
         uint32_t *at = diag_map_put(&rows, diag_key(row->comm->index, 0, 92), &fresh);
         ok = at != NULL;
         if (!at)
             break;
         *at = c;
-        uint32_t first =
-            row->same_members ? diag_map_get(&rows, diag_key(row->same_members->index, 0, 92)) : c;
-        uses[first] += used(row);
+        first_of[c] = row->same_members ? diag_map_get(&rows, diag_key(row->same_members->index, 0, 92)) : c;
+        note_use(row, &longest[first_of[c]]);
     }
+    for (size_t c = 0; c < census->ncomms && ok; c++)
+        uses[first_of[c]] += census->comms[c].shares;
     size_t sets = 0, in_use = 0, first = 0;
     for (size_t c = census->ncomms; c-- > 0 && ok;) {
         if (uses[c] < 2)
@@ -187,6 +214,8 @@ static bool note_all_twins(struct rec_census *census)
     ok = ok && (!sets || note_twins(census, &census->comms[first], uses[first], sets, in_use));
     diag_map_free(&rows);
     free(uses);
+    free(longest);
+    free(first_of);
     return ok;
 }
 

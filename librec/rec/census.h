@@ -49,6 +49,7 @@ struct rec_comm_census {
     const struct rec_communicator *comm;
     uint32_t generation;                         /* index */
     uint64_t created_ns;                         /* common clock; 0 = unknown */
+    uint64_t ended_ns;                           /* when the last member tore it down; 0 = not all did */
     uint64_t collectives;                        /* data-moving ones of the rank that entered most */
     uint64_t sends;                              /* of all present members */
     uint64_t onesided;                           /* puts, signals and waits of all present members */
@@ -56,6 +57,7 @@ struct rec_comm_census {
     uint64_t lost;                               /* calls without a record, not part of the figures above */
     int32_t *ranks;                              /* job ranks of present members, by comm rank; -1 unknown */
     const struct rec_communicator *same_members; /* the first one over the same members; NULL = this is it */
+    bool shares; /* its members used another one over the same members at the same time */
 };
 
 /*

@@ -59,6 +59,18 @@ static void same_members(void **state)
     assert_string_equal(census->notes[0],
                         "2 communicators in use have the same members, ranks 0-2: \"w\", \"x\"");
     story_end(&story);
+    /* One after the other is no two at a time. */
+    story_tell(&story, 3, "* init a\n * ar a 9\n * destroy a\n * init b\n * ar b 9\n * destroy b\n * exit 0");
+    census = story.verdict->census;
+    assert_ptr_equal(row_of(census, "b")->same_members, row_of(census, "a")->comm);
+    assert_int_equal(census->nnotes, 0);
+    story_end(&story);
+    story_tell(&story, 3,
+               "* init w\n * ar w 9\n * init a\n * ar a 9\n * destroy a\n * init b\n * ar b 9\n * destroy "
+               "b\n * exit 0");
+    assert_int_equal(story.verdict->census->nnotes, 1);
+    assert_non_null(strstr(story.verdict->census->notes[0], "3 communicators in use"));
+    story_end(&story);
 }
 
 static void orders(void **state)

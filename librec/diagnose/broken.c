@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Launches that are looked at to find out what holds one of them up. */
-#define LAUNCHES_LOOKED 128
+#define LAUNCHES_LOOKED 128 /* to find out what holds one of them up */
+#define ABSENT_TOLD     64  /* members of a creation that never came */
 
 void classify_failed(struct classify *c, const struct diag_wait *wait)
 {
@@ -202,7 +202,7 @@ static void say_reached(struct classify *c, struct diag_text *t, const struct re
             diag_printf(t, "; it is a tie, so either side may be wrong");
     } else if (f->nculprits) {
         say_culprits(c->d, t, f);
-        diag_printf(t, " launched ");
+        diag_printf(t, " called ");
         classify_say_awaited(c->d, t, wait, true);
         diag_printf(t, ", but other work in front of it keeps the GPU from reaching it there");
         classify_say_while(c, t, wait, CLASSIFY_SAID | CLASSIFY_APART);
@@ -441,6 +441,22 @@ static bool has_twins(const struct rec_communicator *comm)
     return false;
 }
 
+static void say_never_came(struct diag_text *t, const struct rec_communicator *comm)
+{
+    int32_t absent[ABSENT_TOLD];
+    size_t count = comm->nranks > comm->nmembers ? comm->nranks - comm->nmembers : 0, known = 0;
+    char folded[64];
+    for (uint32_t i = 0; count <= ABSENT_TOLD && i < comm->nranks && known < count; i++)
+        if (!diag_member_at(comm, i))
+            absent[known++] = (int32_t)i;
+    if (known && rec_fold_ranks(folded, sizeof folded, absent, known) < (int)sizeof folded)
+        diag_printf(t, ", for members that never came: comm rank%s %s", known == 1 ? "" : "s", folded);
+    else if (count)
+        diag_printf(t, ", for %zu members that never came", count);
+    else
+        diag_printf(t, ", for members that never came");
+}
+
 static void say_absent(struct diag *d, struct rec_finding *f, const struct diag_wait *wait,
                        struct diag_text *t)
 {
@@ -448,11 +464,7 @@ static void say_absent(struct diag *d, struct rec_finding *f, const struct diag_
     size_t count = diag_absent_ranks(d, wait->comm, ranks, 256);
     for (size_t i = 0; i < count; i++)
         diag_blame(d, f, DIAG_SUSPECT, ranks[i]);
-    diag_printf(t, ", for members that never came: comm rank");
-    uint32_t said = 0;
-    for (uint32_t i = 0; i < wait->comm->nranks && said < 16; i++)
-        if (!diag_member_at(wait->comm, i))
-            diag_printf(t, "%s%" PRIu32, said++ ? "," : " ", i);
+    say_never_came(t, wait->comm);
     if (!count)
         return;
     diag_printf(t, ", probably ");

@@ -604,7 +604,7 @@ static void wording(void **state)
         {4, "* init w\n * ar w 9\n *-1 init q of 0-3\n 1 init q of 0-3 nranks 5\n",
          "the number of ranks differs"},
         {4, "* init w\n repeat 9 * ar w 9 done\n *-3 ar w 9 started\n 3 ar w 9\n",
-         ") launched AllReduce (9 × f32, sum), op 10 of communicator"},
+         ") called AllReduce (9 × f32, sum), op 10 of communicator"},
         {2, "* init w\n 0 capture 2\n 0 ar w 9\n 1 ar w 9\n",
          "rank 0 captured AllReduce (9 × f32, sum), op 1 of"},
         /* Times have dates where a day alone does not tell them apart. */
@@ -616,6 +616,8 @@ static void wording(void **state)
         {8, "* init w\n repeat 9 * ar w 9\n 6-7 exit 1\n 0-5 ar w 9\n", "ranks 6-7 exited with status 1 at"},
         {8, "* init w\n repeat 9 * ar w 9\n 3 exit 1\n 4 exit 2\n 5 exit 3\n 6 exit 4\n 0-2,7 ar w 9\n",
          "status 3 at 22:13:21 UTC, others in other ways, while"},
+        {6, "* init w\n * ar w 9\n 0-1,4 init q of 0-5\n 5 notrace\n 2-3 notrace\n",
+         "never came: comm ranks 2-3,5, probably ranks"},
         /* A circle is told with its communicators, and with all who stand in it. */
         {2, "* init w\n * split w A\n * split w B\n 0 ar A 8\n 1 ar B 8\n 0 ar B 8\n 1 ar A 8\n",
          "sum) of \"A\" → rank 1"},

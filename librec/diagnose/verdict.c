@@ -83,9 +83,12 @@ static void say_healthy(struct diag *d, struct diag_text *t)
         killed += d->procs[i].p->fate == REC_FATE_SIGNALED || d->procs[i].p->fate == REC_FATE_VANISHED;
         alive += d->procs[i].p->fate == REC_FATE_ALIVE;
     }
-    diag_printf(t, "the calls of all %zu processes match", d->nprocs);
+    if (d->nprocs == 1)
+        diag_printf(t, "the calls of the only process match");
+    else
+        diag_printf(t, "the calls of all %zu processes match", d->nprocs);
     if (well == d->nprocs)
-        diag_printf(t, " and all of them ended well");
+        diag_printf(t, d->nprocs == 1 ? " and it ended well" : " and all of them ended well");
     else if (alive)
         diag_printf(t, " and nobody has been silent for long");
     else if (killed && !well && !failed)

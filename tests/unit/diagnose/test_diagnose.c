@@ -618,6 +618,7 @@ static void wording(void **state)
          "status 3 at 22:13:21 UTC, others in other ways, while"},
         {6, "* init w\n * ar w 9\n 0-1,4 init q of 0-5\n 5 notrace\n 2-3 notrace\n",
          "never came: comm ranks 2-3,5, probably ranks"},
+        {1, "* init w\n * ar w 9\n * exit 0\n", "the calls of the only process match and it ended well"},
         /* A circle is told with its communicators, and with all who stand in it. */
         {2, "* init w\n * split w A\n * split w B\n 0 ar A 8\n 1 ar B 8\n 0 ar B 8\n 1 ar A 8\n",
          "sum) of \"A\" → rank 1"},

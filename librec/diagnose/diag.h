@@ -558,6 +558,11 @@ struct diag_partner {
     enum diag_reason reason;
     uint32_t op; /* what it posted; DIAG_NONE */
 };
+/*
+ * Of an op that is not over: its kernel went with its process, so that for those who stayed it is as if it
+ * had not come. Who ended when all gave up has waited like them.
+ */
+bool diag_died_inside(const struct diag *d, const struct diag_match *m, const struct diag_op *op);
 /* Everybody on whom a wait depends; *partners is the caller's to free. */
 size_t diag_partners(struct diag *d, const struct diag_wait *wait, struct diag_partner **partners);
 /* Has the thread of this op aborted its communicator and gone on to other work? */

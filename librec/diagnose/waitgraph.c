@@ -69,6 +69,23 @@ static void turn_not_reached(struct diag *d)
     free(waits);
 }
 
+/* Who died inside is awaited where it came, and waits there no more. */
+static void drop_the_dead(struct diag *d)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < d->nedges; i++) {
+        const struct diag_edge *edge = &d->edges[i];
+        const struct diag_wait *wait = edge->reason == DIAG_WAITS ? &d->waits[edge->to - d->nprocs] : NULL;
+        const struct diag_match *m = wait && wait->never == DIAG_NEVER_NO && wait->match != DIAG_NONE
+                                         ? &d->matches[wait->match]
+                                         : NULL;
+        const struct diag_op *op = &d->ops[edge->op];
+        if (!m || !m->unfinished || op->done || !diag_died_inside(d, m, op))
+            d->edges[kept++] = *edge;
+    }
+    d->nedges = kept;
+}
+
 /* In-flight work is no wait: only what is stale, or can never end, enters the graph. */
 static bool enters(const struct diag_wait *wait)
 {
@@ -203,6 +220,7 @@ void diag_build_graph(struct diag *d)
     d->nedges = kept;
     set_past_aside(d);
     turn_not_reached(d);
+    drop_the_dead(d);
     for (uint32_t i = 0; i < d->nwaits && !d->oom; i++)
         if (enters(&d->waits[i]))
             add_wait_edges(d, i);

@@ -76,11 +76,7 @@ static void add_partner(struct diag *d, struct partners *list, struct rec_member
         list->items[list->count++] = (struct diag_partner){proc, member, reason, op};
 }
 
-/*
- * Its kernel went with it: for those who stayed it is as if it had not come. Who ended when all
- * gave up has waited like them.
- */
-static bool died_inside(const struct diag *d, const struct diag_match *m, const struct diag_op *op)
+bool diag_died_inside(const struct diag *d, const struct diag_match *m, const struct diag_op *op)
 {
     const struct diag_proc *proc = &d->procs[op->proc];
     if (proc->waits || proc->followed)
@@ -101,7 +97,7 @@ static void posted_partners(struct diag *d, const struct diag_match *m, struct p
 {
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next) {
         const struct diag_op *op = &d->ops[i];
-        if (m->unfinished && !op->done && died_inside(d, m, op))
+        if (m->unfinished && !op->done && diag_died_inside(d, m, op))
             add_partner(d, list, op->member, op->proc, DIAG_ABSENT, i);
         else if (!d->units[op->unit].launched)
             add_partner(d, list, op->member, op->proc, DIAG_UNLAUNCHED, i);

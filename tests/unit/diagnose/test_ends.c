@@ -167,6 +167,12 @@ static void told_to_end(void **state)
     story_expect_words(4, one, "until they died of signal 15 (SIGTERM)");
     /* Most at once, one takes its time: a launcher did it. */
     story_expect(4, LOOP "0 ar w 100\n *-0 dies 15\n * wait 2600\n 0 dies 15", "healthy", "", "*");
+    /* So too when they are told in the middle of an op: who died inside waits there for nobody. */
+    story_expect(
+        4,
+        "* init w\n repeat 130 * ar w 9 done\n 1 ar w 9\n *-1 ar w 9 started\n 1-3 dies 15\n * wait 1800\n"
+        "0 dies 15",
+        "healthy", "", "*");
     story_expect_words(4, LOOP "* destroy w\n 0-2 exit 0\n 3 exit 1",
                        "3 of them ended well, 1 exited with an error");
     /* Half of a job. */

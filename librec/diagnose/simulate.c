@@ -39,9 +39,11 @@ uint32_t diag_match_find(const struct diag *d, const struct rec_communicator *co
     return diag_map_get(&d->match_ids, match_key(comm, seq, src, dst));
 }
 
+/* Of one that goes on in the background it is not known that it ended. */
 static bool creating(const struct diag_op *op)
 {
-    return (rec_kind_flags(op->op.kind) & REC_KF_CREATE) && (op->op.flags & REC_OF_OPEN);
+    return (rec_kind_flags(op->op.kind) & REC_KF_CREATE) &&
+           ((op->op.flags & REC_OF_OPEN) || op->op.result == REC_RESULT_IN_PROGRESS);
 }
 
 /* Do two posted ops complete together? Wrong results are another matter. */
@@ -225,6 +227,9 @@ static void count_partners(struct diag *d, struct diag_match *m)
         else if (d->procs[diag_index(d, m->comm->members[i]->process)].cut)
             m->unknown++;
     m->absent = m->comm->nmembers - entered - m->unknown;
+    const struct rec_op *op = m->first_op == DIAG_NONE ? NULL : &d->ops[m->first_op].op;
+    if (op && op->kind == REC_COMM_SHRINK && m->absent == op->count)
+        m->absent = 0; /* these are the excluded */
     m->assumed = entered > m->posted ? entered - m->posted : 0;
     uint32_t all = m->comm->nranks;
     m->unseen = all > m->comm->nmembers ? all - m->comm->nmembers : 0;

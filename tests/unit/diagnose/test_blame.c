@@ -326,6 +326,9 @@ static void shrinks(void **state)
     static const char ended[] = "* init w\n repeat 5 * ar w 9 done\n 3 exit 0\n 0-1 inshrink w 1\n" HANG;
     story_expect(4, ended, "stuck_outside_nccl", "2", "0-1,3");
     story_expect_doubt(4, "* init w\n repeat 5 * ar w 9\n 0-1 inshrink w 0\n" HANG, "likely", "2-3", "");
+    /* All that it does not exclude have come. */
+    story_expect_doubt(4, "* init w\n repeat 5 * ar w 9\n 2-3 exit 0\n 0-1 inshrink w 2\n * wait 100\n",
+                       "certain", "", "");
 }
 
 #define PAST                                                                                                 \

@@ -85,7 +85,7 @@ static bool among_quiet(const struct diag *d, const struct diag_match *m, const 
 {
     bool alone = m->onesided && m->posted == 1 && diag_sends(&d->ops[m->first_op].op); /* nobody awaits it */
     uint32_t all = m->src < 0 ? m->comm->nmembers : 2;
-    if (!alone && (all < 2 || m->posted != all))
+    if (!alone && m->posted != all)
         return false;
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
         if (!quiet[d->ops[i].proc] || !end_unseen(&d->ops[i]))
@@ -141,7 +141,7 @@ static void mark_tails(struct diag *d)
 /* Something after which all that have a part in it fell silent together, and that is all that is known. */
 static bool silent_behind(const struct diag *d, const struct diag_match *m)
 {
-    if (m->first_op == DIAG_NONE)
+    if (m->posted < 2 && !m->onesided)
         return false;
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)
         if (!d->ops[i].tail)
@@ -166,6 +166,27 @@ static bool held_inside(const struct diag *d, const struct diag_match *m)
     return false;
 }
 
+static bool creates(const struct diag_op *op)
+{
+    return (rec_kind_flags(op->op.kind) & REC_KF_CREATE) != 0;
+}
+
+/*
+ * NCCL does not order creations and data ops among each other, so at one seq both may be right. Then
+ * whether the data op has met its like is not known; and of a creation in which all are, who is stuck.
+ */
+static bool open_creation(const struct diag *d, const struct diag_match *m)
+{
+    if (m->first_op == DIAG_NONE || m->src >= 0)
+        return false;
+    bool all_inside = creates(&d->ops[m->first_op]), mixed = false;
+    for (uint32_t i = m->first_op; i != DIAG_NONE && (all_inside || m->differs); i = d->ops[i].match_next) {
+        all_inside = all_inside && (d->ops[i].op.flags & REC_OF_OPEN);
+        mixed = mixed || creates(&d->ops[i]) != creates(&d->ops[m->first_op]);
+    }
+    return mixed || all_inside;
+}
+
 /* Marks all matching points that are uncertain; false when none is. */
 static bool find_uncertain(struct diag *d)
 {
@@ -173,8 +194,8 @@ static bool find_uncertain(struct diag *d)
     mark_tails(d);
     for (size_t i = 0; i < d->nmatches; i++) {
         struct diag_match *m = &d->matches[i];
-        m->doubtful =
-            m->unseen || m->unknown || lost_a_member(d, m) || silent_behind(d, m) || held_inside(d, m);
+        m->doubtful = m->unseen || m->unknown || lost_a_member(d, m) || silent_behind(d, m) ||
+                      held_inside(d, m) || open_creation(d, m);
         any = any || m->doubtful;
     }
     for (size_t p = 0; p < d->nprocs; p++) {

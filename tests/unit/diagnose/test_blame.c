@@ -357,6 +357,24 @@ static void silence_behind_a_collective(void **state)
     story_expect_doubt(3, streams, "unknown", "", "1-2");
 }
 
+/* A creation and a data op at one seq may both be right; of a creation in which all are one may be stuck. */
+static void silence_behind_a_creation(void **state)
+{
+    (void)state;
+    static const char left_out[] =
+        "* init w\n repeat 5 * ar w 9\n 0 bc w 7\n * split w c\n 1 window c open\n" HANG;
+    story_expect_doubt(2, left_out, "unknown", "", "0");
+    static const char inside[] =
+        "0-1 init a\n 1-2 init b\n 2-3 init c\n repeat 5 0-1 ar a 9\n repeat 5 1-2 ar b 9\n"
+        "repeat 5 2-3 ar c 9\n 1-2 insplit b\n 0 ar a 9\n 3 ar c 9\n" HANG;
+    story_expect_words(4, inside, "so no rank is to blame");
+    /* What a rank called on a communicator of its own says nothing of what stands in front of it. */
+    static const char by_itself[] =
+        "0-1 init a\n 1-2 init b\n 1 init c\n repeat 3 0-1 ar a 5\n repeat 3 1-2 ar b 5\n"
+        "2 send b 0 9\n 1 recv b 1 9\n 1 ar c 5\n 0 ar a 5\n" HANG;
+    story_expect_doubt(3, by_itself, "unknown", "", "1");
+}
+
 /* Whoever is in a call that launches an op keeps the others in it, until the host comes out. */
 static void silence_behind_a_host(void **state)
 {
@@ -563,6 +581,7 @@ int main(void)
         cmocka_unit_test(empty),
         cmocka_unit_test(shrinks),
         cmocka_unit_test(silence_behind_a_collective),
+        cmocka_unit_test(silence_behind_a_creation),
         cmocka_unit_test(silence_behind_a_host),
         cmocka_unit_test(silence_behind_a_group),
         cmocka_unit_test(buffered_or_blocked),

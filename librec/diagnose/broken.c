@@ -1,5 +1,6 @@
 /* Waits whose cause lies in the op itself: refused, not fitting, never made, or stuck in the kernel. */
 #include "classify.h"
+#include "rec/live.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -471,10 +472,28 @@ static void say_absent(struct diag *d, struct rec_finding *f, const struct diag_
     diag_say_ranks(t, f->suspects, f->nsuspects);
 }
 
+/* Names those to whom a creation is not complete that others have come out of; false when nobody has. */
+static bool blame_left_inside(struct diag *d, struct rec_finding *f, const struct rec_communicator *comm)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < comm->nmembers && !any; i++)
+        any = comm->members[i]->def.state == REC_LIVE_COMM_READY;
+    for (uint32_t i = 0; i < comm->nmembers && any; i++)
+        if (comm->members[i]->def.state == REC_LIVE_COMM_CREATING)
+            diag_blame(d, f, DIAG_CULPRIT, comm->members[i]->process->rank);
+    diag_sort_ranks(f->culprits, &f->nculprits);
+    return f->nculprits > 0;
+}
+
 /* All members of the parent are inside: a grow waits for those that it adds. */
 static void say_no_absent(struct diag *d, struct rec_finding *f, const struct diag_wait *wait,
                           struct diag_text *t)
 {
+    bool init = rec_kind_canonical(d->ops[wait->op].op.kind) == REC_COMM_INIT_RANK;
+    if (init && blame_left_inside(d, f, wait->comm)) {
+        diag_printf(t, ", which the others have come out of");
+        return;
+    }
     if (d->ops[wait->op].op.kind != REC_COMM_GROW) {
         diag_printf(t, ", although every member has called it, so no rank is to blame: look at the network");
         return;

@@ -511,6 +511,7 @@ struct diag_departure {
 };
 struct diag_habit {
     bool left;                       /* its loop */
+    bool back;                       /* and came back to it behind one call */
     struct diag_departure departure; /* the first one */
     bool kept;                       /* the op at upto is what the loop foretold */
     bool due;                        /* what is asked for would have followed on its last calls */

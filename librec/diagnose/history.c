@@ -196,6 +196,36 @@ struct diag_question diag_asks(const struct diag_op *op, bool counterpart)
     return asked;
 }
 
+/* What the thread of an op called next, outside of its group; DIAG_NONE. */
+static uint32_t next_of(const struct diag *d, uint32_t index)
+{
+    const struct diag_op *op = &d->ops[index];
+    const struct diag_proc *p = &d->procs[op->proc];
+    for (uint32_t i = index + 1; i < p->first + p->count; i++) {
+        const struct diag_op *next = &d->ops[i];
+        if (next->unit != DIAG_NONE && next->unit != op->unit && !next->late &&
+            next->op.thread == op->op.thread)
+            return i;
+    }
+    return DIAG_NONE;
+}
+
+static bool same_token(const struct diag *d, uint32_t a, uint32_t b)
+{
+    return b != DIAG_NONE && token_of(&d->ops[a]) == token_of(&d->ops[b]);
+}
+
+/*
+ * Was it a call too many, or in the place of another one: does the loop go on behind it with what it had
+ * foretold, or with what follows on that? A rank that is through with an inner loop goes on otherwise.
+ */
+static bool comes_back(const struct diag *d, const struct diag_departure *departure)
+{
+    uint32_t next = next_of(d, departure->op);
+    return next == DIAG_NONE || same_token(d, next, departure->expected) ||
+           same_token(d, next, next_of(d, departure->expected));
+}
+
 /* Did what was asked for always, or mostly, follow on what a thread called last? */
 static bool was_due(const struct diag *d, const struct history *h, const struct recent *recent,
                     const struct diag_question *asked)
@@ -246,6 +276,7 @@ void diag_habit(struct diag *d, uint32_t proc, const struct diag_question *asked
         mine->departed = habit->left && told.fresh;
         habit->departure = (struct diag_departure){i, told.expected, told.seen};
     }
+    habit->back = habit->left && comes_back(d, &habit->departure);
     habit->due = !d->oom && was_due(d, &h, recent, asked);
     diag_map_free(&h.contexts);
     diag_map_free(&h.known);

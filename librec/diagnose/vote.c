@@ -227,7 +227,9 @@ static int by_history(struct classify *c, const struct diag_wait *wait, struct s
     diag_habit(d, sides.gone, &counterpart, end, &gone);
     *departure = came.left ? came.departure : gone.departure;
     came.left = came.left && like != DIAG_TWIN_SAME; /* what others did as well is how the program goes on */
-    return came.left && !gone.left && !gone.due ? 1 : gone.left && came.kept && !came.left ? -1 : 0;
+    return came.left && came.back && !gone.left && !gone.due ? 1
+           : gone.left && came.kept && !came.left            ? -1
+                                                             : 0;
 }
 
 /*

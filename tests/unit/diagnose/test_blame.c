@@ -209,6 +209,13 @@ static void past(void **state)
                  "recv w 0 9 )\n"
                  "0 exit 0\n 1 recv w 0 20 stream 2\n 1 ag v 3\n" HANG,
                  "p2p_unmatched", "0", "1");
+    /* Who is through with an inner loop goes on otherwise; a call too many is followed by what was foretold.
+     */
+    static const char inner[] =
+        "* init w\n * init v\n loop 2 ( * ar v 1, * ar w 2 )\n 0 send w 1 9\n 1 recv w 0 9\n * ag v 5\n * rs "
+        "w 7\n"
+        "loop 8 ( * ar v 1, * ar w 2 )\n 0 exit 0\n 1 recv w 0 9\n 1 ag v 5\n 1 rs w 7\n" HANG;
+    story_expect_doubt(2, inner, "possible", "0", "1");
     /* Who tears down where its own loop has the message is no better than who left its loop before it. */
     story_expect_doubt(
         3,

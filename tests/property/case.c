@@ -23,6 +23,15 @@ static enum fault_kind choose_fault(const struct case_options *options, struct r
     return rng_chance(rng, 20) ? FAULT_NONE : (enum fault_kind)rng_in(rng, 1, FAULT_KINDS - 1);
 }
 
+static enum fault_kind choose_second(const struct made *made, struct rng *rng)
+{
+    enum fault_kind kind;
+    do
+        kind = (enum fault_kind)rng_in(rng, 1, FAULT_KINDS - 1);
+    while (kind == FAULT_HANG && !made->plan.marks);
+    return kind;
+}
+
 /* A job without a fault is cut off anywhere, one that is late while it is, or a little after. */
 static void choose_end(struct made *made, struct rng *rng)
 {
@@ -67,9 +76,10 @@ void case_make(struct made *made, const struct case_options *options, uint64_t n
     plan_make(&made->plan, &rng, options->ranks);
     enum fault_kind kind = choose_fault(options, &rng);
     fault_plant(&made->plan, &rng, kind, -1, &made->fault);
-    if (made->fault.kind && rng_chance(&rng, 10))
-        fault_plant(&made->plan, &rng, (enum fault_kind)rng_in(&rng, 1, FAULT_KINDS - 1), made->fault.rank,
-                    &made->second);
+    /* What an unseen hang does beside another fault, nobody can tell from the other's work. */
+    bool seen = made->fault.kind && (made->fault.kind != FAULT_HANG || made->plan.marks);
+    if (seen && rng_chance(&rng, 10))
+        fault_plant(&made->plan, &rng, choose_second(made, &rng), made->fault.rank, &made->second);
     made->run_seed = rng_next(&rng);
     case_run(made);
     made->recording.terminated = rng_chance(&rng, 50);
@@ -85,6 +95,7 @@ void case_make(struct made *made, const struct case_options *options, uint64_t n
         choose_losses(made, &rng);
     if (made->run.stuck && !made->run.was_stopped && rng_chance(&rng, 25)) {
         made->recording.watchdog_ns = rng_in(&rng, 5000, 20000) * MS;
+        made->recording.aborts = rng_chance(&rng, 50);
         made->after += made->recording.watchdog_ns;
         made->recording.end += made->recording.watchdog_ns;
     }
@@ -232,7 +243,8 @@ void case_tell(const struct made *made, const struct rec_verdict *verdict, enum 
            (double)made->run.last / 1e9, (double)made->recording.end / 1e9,
            made->recording.terminated ? " by SIGTERM" : "");
     if (made->recording.watchdog_ns)
-        printf("  watchdogs after %.3f s\n", (double)made->recording.watchdog_ns / 1e9);
+        printf("  watchdogs after %.3f s%s\n", (double)made->recording.watchdog_ns / 1e9,
+               made->recording.aborts ? ", which abort the communicators" : "");
     printf("  fault: %s\n", made->fault.kind ? made->fault.told : "none");
     if (made->second.kind)
         printf("  second fault: %s\n", made->second.told);
@@ -264,12 +276,8 @@ static void print_act(const struct made *made, int rank, const struct act *act)
     printf(" %s c%d", rec_kind_name(act->kind), act->comm);
     if (act->child >= 0)
         printf(" → c%d", act->child);
-    if (rec_kind_flags(act->kind) & (REC_KF_P2P | REC_KF_RMA))
+    if (rec_kind_flags(act->kind) & REC_KF_P2P)
         printf(" rank %d", made->plan.comms[act->comm].members[act->peer]);
-    if (rec_kind_flags(act->kind) & REC_KF_RMA)
-        printf(" index %u", act->signal);
-    if (act->kind == REC_WAIT_SIGNAL)
-        printf(" %" PRIu64 " times s%d", act->count, act->stream);
     if (rec_kind_flags(act->kind) & REC_KF_DATA)
         printf(" %" PRIu64 "×%u s%d", act->count, act->dtype, act->stream);
     printf(is_guilty(made, rank) && (!act->step || act->odd) ? " ←;" : ";");

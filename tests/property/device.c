@@ -81,7 +81,7 @@ static bool fits(const struct act *a, const struct act *b)
 {
     if ((rec_kind_flags(a->kind) & REC_KF_P2P) && a->what == ACT_CALL)
         return machine_bytes(a) == machine_bytes(b);
-    if ((rec_kind_flags(a->kind) & REC_KF_RMA) && a->what == ACT_CALL)
+    if (rec_kind_flags(a->kind) & REC_KF_RMA)
         return true;
     if (a->kind != b->kind)
         return false;
@@ -91,7 +91,7 @@ static bool fits(const struct act *a, const struct act *b)
 uint32_t machine_meet(struct machine *m, int class_id, const struct act *act, uint64_t number, int src,
                       int dst, int needed)
 {
-    uint64_t key = rec_mix64(rec_mix64(number * 8 + (uint64_t)class_id) ^
+    uint64_t key = rec_mix64(rec_mix64(number * 16 + (uint64_t)class_id) ^
                              ((uint64_t)act->comm << 20 | (uint64_t)(src + 1) << 10 | (uint64_t)(dst + 1))) |
                    1;
     uint32_t *at = map_at(m, key);

@@ -28,24 +28,11 @@ static size_t new_call(struct machine *m, int rank, int lane, const struct act *
         call->seq = host->seq[act->comm]++;
     else if (flags & REC_KF_P2P)
         call->seq = host->messages[act->comm][act->peer][act->kind == REC_SEND]++;
+    else if (flags & REC_KF_RMA)
+        call->seq = host->signals[act->comm][act->peer][act->kind != REC_WAIT_SIGNAL]++;
     else if (act->comm >= 0)
         call->seq = host->seq[act->comm];
     return run->ncalls++;
-}
-
-/* A wait ends with the last signal of those it waits for; raising one needs nobody. */
-static uint32_t post_signal(struct machine *m, int rank, const struct act *act, uint32_t *delivers)
-{
-    int self = plan_place(&m->plan->comms[act->comm], rank);
-    bool waits = act->kind == REC_WAIT_SIGNAL;
-    uint64_t *number = &m->hosts[rank].signals[act->comm][act->peer][act->signal][waits];
-    *number += waits ? act->count : 1;
-    uint32_t meeting = machine_meet(m, 7, act, (*number - 1) * SIGNALS + act->signal,
-                                    waits ? act->peer : self, waits ? self : act->peer, 2);
-    if (waits)
-        return meeting;
-    *delivers = meeting;
-    return machine_meet(m, 0, act, m->nops, self, act->peer, 1);
 }
 
 /* The op of a call; its number among the data ops is taken where the call is made. */
@@ -57,17 +44,17 @@ static uint32_t post(struct machine *m, int rank, const struct call *call, uint3
     uint32_t meeting, delivers = NONE;
     if (act->what == ACT_GRAPH) {
         meeting = machine_meet(m, 3, act, call->seq, -1, -1, comm->nmembers);
-    } else if (rec_kind_flags(act->kind) & REC_KF_RMA) {
-        meeting = post_signal(m, rank, act, &delivers);
-    } else if (rec_kind_flags(act->kind) & REC_KF_P2P) {
+    } else if (plan_pairs(act)) {
         int self = plan_place(comm, rank);
-        bool send = act->kind == REC_SEND;
-        bool eager = send && machine_bytes(act) < m->plan->eager_bytes;
-        meeting = machine_meet(m, 5, act, call->seq, send ? self : act->peer, send ? act->peer : self, 2);
+        bool onesided = (rec_kind_flags(act->kind) & REC_KF_RMA) != 0;
+        bool send = act->kind != REC_RECV && act->kind != REC_WAIT_SIGNAL;
+        bool eager = send && (onesided || machine_bytes(act) < m->plan->eager_bytes);
+        meeting = machine_meet(m, onesided ? 7 : 5, act, call->seq, send ? self : act->peer,
+                               send ? act->peer : self, 2);
         if (eager) {
             /* The buffer takes it: the other side finds it there whenever it comes. */
             delivers = meeting;
-            meeting = machine_meet(m, 6, act, call->seq, self, act->peer, 1);
+            meeting = machine_meet(m, onesided ? 8 : 6, act, call->seq, self, act->peer, 1);
         }
     } else {
         meeting = machine_meet(m, 1, act, host->data[act->comm]++, -1, -1, comm->nmembers);
@@ -201,13 +188,19 @@ static void end_process(struct machine *m, int rank, bool exited, int status)
         m->hosts[rank].threads[l].wait = WAIT_OVER;
 }
 
-static void start_create(struct machine *m, int rank, int lane, size_t index)
+/* Calls that make all members wait for each other on the host. */
+static void start_gathering(struct machine *m, int rank, int lane, size_t index)
 {
     struct thread *t = &m->hosts[rank].threads[lane];
     const struct act *act = &call_of(m, rank, index)->act;
+    int needed = m->plan->comms[act->comm].nmembers;
     t->call = index;
-    t->meeting = machine_meet(m, 2, act, m->hosts[rank].created[act->comm]++, -1, -1,
-                              m->plan->comms[act->comm].nmembers);
+    if (act->kind == REC_COMM_SHRINK)
+        needed -= (int)act->count;
+    if (act->kind == REC_COMM_WINDOW_REGISTER)
+        t->meeting = machine_meet(m, 9, act, m->hosts[rank].windows[act->comm]++, -1, -1, needed);
+    else
+        t->meeting = machine_meet(m, 2, act, m->hosts[rank].created[act->comm]++, -1, -1, needed);
     t->wait = WAIT_MEETING;
     m->meetings[t->meeting].active++;
     machine_try(m, t->meeting);
@@ -265,8 +258,8 @@ static void do_call(struct machine *m, int rank, int lane, const struct act *act
         t->wait = WAIT_NONE;
         return;
     }
-    if (act->what == ACT_CALL && (flags & REC_KF_CREATE)) {
-        start_create(m, rank, lane, index);
+    if (act->what == ACT_CALL && ((flags & REC_KF_CREATE) || act->kind == REC_COMM_WINDOW_REGISTER)) {
+        start_gathering(m, rank, lane, index);
     } else if (act->what == ACT_CALL && (flags & REC_KF_TEARDOWN)) {
         start_teardown(m, rank, lane, index);
     } else if (t->depth) {
@@ -394,14 +387,13 @@ static void poll_meeting(struct machine *m, int rank, int lane)
         return;
     if ((rec_kind_flags(act->kind) & REC_KF_TEARDOWN) && outstanding(m, rank, act->comm))
         return;
-    int made = act->kind == REC_COMM_SPLIT                 ? act->child
-               : rec_kind_flags(act->kind) & REC_KF_CREATE ? act->comm
-                                                           : -1;
+    bool inherits = act->kind == REC_COMM_SPLIT || act->kind == REC_COMM_SHRINK;
+    int made = inherits ? act->child : rec_kind_flags(act->kind) & REC_KF_CREATE ? act->comm : -1;
     uint64_t took = rng_in(&m->rng, 20 * US, 200 * US);
     call_of(m, rank, t->call)->exit = m->now + took;
     if (made >= 0) {
         m->run->ranks[rank].made[made] = m->now + took;
-        if (act->kind == REC_COMM_SPLIT)
+        if (inherits)
             m->hosts[rank].seq[made] = 1;
     }
     machine_wake(m, rank, lane, took);

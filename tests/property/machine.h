@@ -73,8 +73,7 @@ struct host {
     struct thread threads[LANES];
     struct stream streams[STREAMS_MAX];
     uint64_t seq[COMMS_MAX], data[COMMS_MAX], created[COMMS_MAX], graphs[COMMS_MAX];
-    uint64_t messages[COMMS_MAX][RANKS_MAX][2];
-    uint64_t signals[COMMS_MAX][RANKS_MAX][SIGNALS][2]; /* raised, waited for */
+    uint64_t messages[COMMS_MAX][RANKS_MAX][2], signals[COMMS_MAX][RANKS_MAX][2], windows[COMMS_MAX];
     bool dead;
 };
 
@@ -112,8 +111,8 @@ struct event machine_next(struct machine *m);
 void machine_wake(struct machine *m, int rank, int lane, uint64_t after);
 uint64_t machine_bytes(const struct act *act);
 /*
- * Where a call meets its counterparts. Classes: 0 a signal where it is raised, 1 data, 2 creation, 3 graph,
- * 4 finalize, 5 messages, 6 a send that needs nobody, 7 a signal where it is waited for.
+ * Where a call meets its counterparts. Classes: 1 data, 2 creation, 3 graph, 4 finalize, 5 messages,
+ * 6 a send that needs nobody, 7 signals, 8 writes that need nobody, 9 registrations.
  */
 uint32_t machine_meet(struct machine *m, int class_id, const struct act *act, uint64_t number, int src,
                       int dst, int needed);

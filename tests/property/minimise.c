@@ -136,6 +136,7 @@ static bool fewer_comms(struct minimiser *m)
 static void leave_comm(struct plan *plan, int comm, int place)
 {
     struct plan_comm *c = &plan->comms[comm];
+    int rank = c->members[place];
     memmove(c->members + place, c->members + place + 1,
             (size_t)(c->nmembers - place - 1) * sizeof *c->members);
     c->nmembers--;
@@ -154,6 +155,8 @@ static void leave_comm(struct plan *plan, int comm, int place)
                     act.peer--;
                 else if ((flags & REC_KF_ROOT) && act.peer == place)
                     act.peer = 0;
+                if (flags && act.kind == REC_COMM_SHRINK && plan_place(&plan->comms[act.child], rank) < 0)
+                    act.count--;
                 if (flags && act.kind == REC_COMM_INIT_RANK_CONFIG)
                     act.count = (uint64_t)c->nmembers;
                 lane->acts[kept++] = act;
@@ -234,6 +237,9 @@ static void simpler(struct minimiser *m)
 {
     struct made *candidate = copy_of(m->best);
     candidate->plan.marks = false;
+    try(m, candidate);
+    candidate = copy_of(m->best);
+    candidate->plan.nonblocking = false;
     try(m, candidate);
     candidate = copy_of(m->best);
     candidate->plan.eager_bytes = 0;

@@ -16,7 +16,7 @@
 #define COMMS_MAX   64
 #define LANES       2 /* threads of a rank */
 #define STREAMS_MAX 8
-#define SIGNALS     3 /* indices */
+#define USER_REDOPS 3
 #define US          UINT64_C(1000)
 #define MS          UINT64_C(1000000)
 #define SEC         UINT64_C(1000000000)
@@ -55,9 +55,9 @@ enum oddity {
 };
 
 struct act {
-    uint8_t what; /* enum act_kind */
-    uint8_t kind; /* enum rec_kind */
-    uint8_t dtype, redop, signal;
+    uint8_t what;         /* enum act_kind */
+    uint8_t kind;         /* enum rec_kind */
+    uint8_t dtype, redop; /* user operators are REC_REDOP_USER + 0 … USER_REDOPS-1, equal on all ranks */
     bool captured;
     uint8_t odd; /* enum oddity */
     int16_t comm, stream;
@@ -88,6 +88,8 @@ struct plan {
     bool marks;           /* the GPU's progress is recorded */
     bool destroy_waits;   /* finalize is a barrier */
     uint64_t eager_bytes; /* smaller sends complete by themselves */
+    bool nonblocking;     /* calls return before they are done */
+    bool gone[RANKS_MAX]; /* has no part in what is added from here on */
     int queue_bound;      /* launches that a stream holds before the host blocks */
     uint32_t step, steps; /* the one that plan_add is at, and how many there are */
     size_t first_act[RANKS_MAX][LANES];
@@ -99,6 +101,8 @@ void plan_free(struct plan *plan);
 void plan_add(struct plan *plan, int rank, int lane, const struct act *act);
 void plan_insert(struct plan *plan, int rank, int lane, size_t at, const struct act *act);
 void plan_remove(struct plan *plan, int rank, int lane, size_t at);
+/* Does it meet one other rank: a message, a signal, a wait for one? */
+bool plan_pairs(const struct act *act);
 /* Comm rank of a rank; -1 = no member. */
 int plan_place(const struct plan_comm *comm, int rank);
 
@@ -107,7 +111,7 @@ enum fault_kind {
     FAULT_NONE,
     FAULT_SKIP,
     FAULT_EXTRA,
-    FAULT_COUNT, /* of a one-sided call: the signal */
+    FAULT_COUNT,
     FAULT_FIELD, /* redop, root or dtype */
     FAULT_OTHER, /* another collective */
     FAULT_SWAP,  /* two calls in the wrong order */

@@ -15,8 +15,9 @@
 #define HEARTBEAT_NS     (2 * SEC)
 #define BATCH            256
 #define ROTATE_BYTES     (16 << 10)
-#define ROTATE_NS        (2 * MS)  /* between drains of a file that is to rotate: each costs some bytes */
-#define INVALID_ARGUMENT 4         /* ncclInvalidArgument */
+#define ROTATE_NS        (2 * MS) /* between drains of a file that is to rotate: each costs some bytes */
+#define INVALID_ARGUMENT 4        /* ncclInvalidArgument */
+#define ABORT_NS         (50 * MS)
 #define GRACE_NS         (2 * SEC) /* from the first end to that of the others */
 
 struct recorder {
@@ -83,6 +84,17 @@ static unsigned flags_of(const struct call *call)
     return call->act.what == ACT_CALL ? rec_kind_flags(call->act.kind) : 0;
 }
 
+/* Does the call come back at once, to be asked for its end later? */
+static bool in_background(const struct recorder *r, const struct call *call)
+{
+    return r->plan->nonblocking && (flags_of(call) & REC_KF_CREATE);
+}
+
+static uint64_t returned(const struct recorder *r, const struct call *call)
+{
+    return in_background(r, call) ? call->enter + 20 * US : call->exit;
+}
+
 static void enter(struct recorder *r, const struct call *call)
 {
     unsigned flags = flags_of(call);
@@ -91,6 +103,8 @@ static void enter(struct recorder *r, const struct call *call)
         return;
     if (call->act.kind == REC_COMM_INIT_RANK_CONFIG)
         define_comm(r, comm, REC_LIVE_COMM_CREATING, call->enter);
+    if (call->act.child >= 0 && in_background(r, call))
+        define_comm(r, call->act.child, REC_LIVE_COMM_CREATING, call->enter);
     if ((flags & REC_KF_SEQ) && call->act.odd != ODD_REFUSED)
         r->seq[comm] = call->seq + 1;
     r->p2p[comm] += (flags & REC_KF_P2P) != 0;
@@ -98,6 +112,12 @@ static void enter(struct recorder *r, const struct call *call)
 }
 
 /* ---- ops ---- */
+
+/* Every process makes its operators in another order. */
+static uint8_t user_redop(int rank, uint8_t redop)
+{
+    return (uint8_t)(REC_REDOP_USER + (redop - REC_REDOP_USER + rank) % USER_REDOPS);
+}
 
 static struct rec_op op_of(const struct recorder *r, const struct call *call, bool open)
 {
@@ -108,7 +128,7 @@ static struct rec_op op_of(const struct recorder *r, const struct call *call, bo
     bool stream = (rec_kind_flags(kind) & REC_KF_STREAM) != 0;
     struct rec_op op = {.ordinal = call->ordinal,
                         .enter_ns = wall(r, call->enter),
-                        .exit_ns = open ? 0 : wall(r, call->exit),
+                        .exit_ns = open ? 0 : wall(r, returned(r, call)),
                         .count = act->count,
                         .seq = call->seq,
                         .thread = (uint32_t)call->lane + 1,
@@ -120,12 +140,14 @@ static struct rec_op op_of(const struct recorder *r, const struct call *call, bo
                         .dtype = rec_kind_flags(kind) & REC_KF_DATA ? act->dtype : REC_DTYPE_NONE,
                         .redop = rec_kind_flags(kind) & REC_KF_REDOP ? act->redop : REC_REDOP_NONE,
                         .result = open ? REC_RESULT_NONE : REC_RESULT_SUCCESS};
-    if (act->what == ACT_GROUP_END || (rec_kind_flags(kind) & REC_KF_RMA))
+    if (act->what == ACT_GROUP_END)
         op.seq = 0;
-    if (rec_kind_flags(kind) & REC_KF_RMA)
-        op.signal = rec_signal_id(act->signal, 0);
-    if (kind == REC_SIGNAL)
-        op.count = 0;
+    if (rec_kind_flags(kind) & REC_KF_RMA) {
+        op.seq = 0; /* the reader counts signals */
+        op.count = kind == REC_SIGNAL ? 0 : op.count;
+    }
+    if (op.redop >= REC_REDOP_USER && op.redop != REC_REDOP_NONE)
+        op.redop = user_redop(r->rank, op.redop);
     if (r->plan->marks && act->what != ACT_GROUP_END)
         op.launch = call->launch;
     if (act->captured) /* all that is captured of a communicator makes one graph */
@@ -140,6 +162,13 @@ static struct rec_op op_of(const struct recorder *r, const struct call *call, bo
         op.state = REC_STATE_FAILED;
         op.seq = 0;
         op.flags |= act->what == ACT_CALL ? REC_OF_NO_SEQ : 0;
+        return op;
+    }
+    if (r->plan->nonblocking && act->what == ACT_CALL)
+        op.flags |= REC_OF_NONBLOCKING;
+    if (in_background(r, call) && !open) {
+        op.result = REC_RESULT_IN_PROGRESS;
+        op.state = REC_STATE_IN_CALL;
         return op;
     }
     bool grouped = call->group && act->what != ACT_GROUP_END;
@@ -166,7 +195,7 @@ static void write_ops(struct recorder *r, uint64_t until)
             const struct call *call = &r->mine->calls[i];
             if (call->lane != lane)
                 continue;
-            if (call->exit > until)
+            if (returned(r, call) > until)
                 break;
             if (dropped(r, i)) {
                 rec_writer_ops(r->writer, batch, count);
@@ -264,8 +293,11 @@ static bool open_file(struct recorder *r, const char *dir, char *path, size_t si
     struct rec_error err;
     if (rec_writer_open(r->writer, dir, stem, meta, (size_t)n, &err) != REC_OK)
         return false;
-    for (uint32_t i = 0; i < LANES; i++)
+    for (uint32_t i = 0; i <= LANES; i++) /* the last one is the watchdog */
         rec_writer_thread(r->writer, &(struct rec_thread_def){.id = i + 1, .tid = 1000 + r->rank});
+    for (uint8_t i = REC_REDOP_USER; i < REC_REDOP_USER + USER_REDOPS; i++)
+        rec_writer_redop(
+            r->writer, &(struct rec_redop_def){.redop = user_redop(r->rank, i), .dtype = 7, .hash = 77u + i});
     for (uint32_t s = 0; s < STREAMS_MAX; s++)
         rec_writer_stream(r->writer, &(struct rec_stream_def){.id = s, .handle = s});
     return true;
@@ -312,6 +344,7 @@ static bool cut(const char *path, unsigned percent)
 struct ending {
     uint64_t at;
     bool told; /* leaves an end record */
+    bool aborts;
     struct rec_end end;
 };
 
@@ -330,16 +363,48 @@ static struct ending ending_of(const struct recorder *r, const struct recording 
 {
     const struct rank_run *mine = r->mine;
     if (mine->end != UINT64_MAX && mine->end <= recording->end)
-        return (struct ending){mine->end, mine->exited, {.reason = REC_END_EXIT, .status = mine->status}};
+        return (struct ending){
+            mine->end, mine->exited, false, {.reason = REC_END_EXIT, .status = mine->status}};
     uint64_t first = first_abort(r->run, r->plan, recording);
     uint64_t own = mine->stuck_since == UINT64_MAX ? UINT64_MAX : mine->stuck_since + recording->watchdog_ns;
+    if (first != UINT64_MAX && own < first + GRACE_NS && recording->aborts)
+        return (struct ending){own + jitter, true, true, {.reason = REC_END_EXIT, .status = 1}};
     if (first != UINT64_MAX && own < first + GRACE_NS)
-        return (struct ending){own + jitter, true, {.reason = REC_END_SIGNAL, .signal = 6}};
+        return (struct ending){own + jitter, true, false, {.reason = REC_END_SIGNAL, .signal = 6}};
     struct ending last = {
-        recording->end + jitter, recording->terminated, {.reason = REC_END_SIGNAL, .signal = 15}};
+        recording->end + jitter, recording->terminated, false, {.reason = REC_END_SIGNAL, .signal = 15}};
     if (first != UINT64_MAX && first + GRACE_NS < recording->end)
         last.at = first + GRACE_NS + jitter;
     return last;
+}
+
+/* What a watchdog does before its process exits; kernels end when their communicator is aborted. */
+static void abort_comms(struct recorder *r)
+{
+    uint64_t ordinal = 0, at = r->last - ABORT_NS;
+    drain(r, at, false);
+    for (int c = 0; c < r->plan->ncomms; c++) {
+        if (r->state[c] < REC_LIVE_COMM_READY)
+            continue;
+        struct rec_op op = {.ordinal = ordinal++,
+                            .enter_ns = wall(r, at),
+                            .exit_ns = wall(r, at + MS / 10),
+                            .seq = r->seq[c],
+                            .thread = LANES + 1,
+                            .comm = (uint32_t)c,
+                            .stream = REC_ID_NONE,
+                            .peer = -1,
+                            .kind = REC_COMM_ABORT,
+                            .dtype = REC_DTYPE_NONE,
+                            .redop = REC_REDOP_NONE,
+                            .state = REC_STATE_COMPLETED};
+        rec_writer_ops(r->writer, &op, 1);
+        at += MS / 5;
+    }
+    for (uint32_t s = 0; s < STREAMS_MAX && r->plan->marks; s++) {
+        struct rec_gpu gpu = {.stream = s, .started = r->mark[s].started, .ended = r->mark[s].started};
+        rec_writer_gpu(r->writer, wall(r, r->last), &gpu);
+    }
 }
 
 static bool write_file(struct recorder *r, const struct recording *recording, struct rng *rng, char *path)
@@ -349,7 +414,7 @@ static bool write_file(struct recorder *r, const struct recording *recording, st
     uint64_t first = r->mine->ncalls ? r->mine->calls[0].enter : 0, heartbeat = 0;
     uint64_t work = r->mine->ncalls ? r->mine->calls[r->mine->ncalls - 1].enter : 0;
     struct rec_error err;
-    for (uint64_t now = first + rng_in(rng, 1, 60) * MS; now < r->last;
+    for (uint64_t now = first + rng_in(rng, 1, 60) * MS; now < r->last - (ending.aborts ? ABORT_NS : 0);
          now += r->rotates && now < work ? ROTATE_NS : DRAIN_NS) {
         bool due = now >= heartbeat;
         if (due)
@@ -358,8 +423,11 @@ static bool write_file(struct recorder *r, const struct recording *recording, st
         if (rec_writer_flush(r->writer, &err) != REC_OK)
             return false;
     }
-    if (ending.told) {
+    if (ending.aborts)
+        abort_comms(r);
+    else if (ending.told)
         drain(r, r->last, false);
+    if (ending.told) {
         rec_writer_end(r->writer, wall(r, r->last), &ending.end);
         if (rec_writer_close(r->writer, &err) != REC_OK)
             return false;

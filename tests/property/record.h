@@ -18,6 +18,7 @@ struct recording {
     bool terminated; /* by SIGTERM, which leaves an end record; else by SIGKILL */
     /* Who has waited for so long aborts, and the launcher terminates the others soon after; 0 = nobody. */
     uint64_t watchdog_ns;
+    bool aborts; /* the communicators, and exits; else by abort() */
     struct losses losses;
 };
 

@@ -134,7 +134,8 @@ struct diag_match {
     bool too_late;    /* messages: the other half came when the first had given up */
     bool doubtful;    /* complete only if what is not recorded went well */
     bool unfinished;  /* logic says complete, the GPU says no */
-    bool inside;      /* a creation out of which nobody has come */
+    bool inside;      /* a creation out of which nobody is known to have come */
+    bool host_inside; /* somebody is in the call: what goes on in the background holds up no host */
     bool done;
 };
 

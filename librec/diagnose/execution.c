@@ -132,7 +132,7 @@ static void try_match(struct diag *d, struct work *work, uint32_t index)
     /* A communicator that was made must have had all its members; one that was not may lack them, or those
      * that it adds. */
     if ((m->unseen && rec_kind_canonical(d->ops[m->first_op].op.kind) == REC_COMM_INIT_RANK) ||
-        (m->inside && !m->assumed))
+        (m->inside && m->host_inside && !m->assumed))
         return;
     m->done = true;
     for (uint32_t i = m->first_op; i != DIAG_NONE; i = d->ops[i].match_next)

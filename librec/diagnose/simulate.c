@@ -166,6 +166,7 @@ static void join_match(struct diag *d, uint32_t index)
     }
     m->captures = m->captures || diag_captured(op);
     m->inside = creating(op) && (m->inside || m->posted == 0);
+    m->host_inside = m->host_inside || (creating(op) && (op->op.flags & REC_OF_OPEN));
     m->last_op = index;
     m->posted++;
 }

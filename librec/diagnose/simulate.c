@@ -68,10 +68,22 @@ static bool fits(const struct diag_op *a, const struct diag_op *b)
     return true;
 }
 
+/* Are all signals that this member gave, or waited for, recorded? The reader counts them. */
+static bool counts_signals(const struct rec_member *member)
+{
+    return member && !member->lost && !member->process->rotated && !member->process->damaged;
+}
+
+static bool signals_known(const struct diag_op *op)
+{
+    return !(rec_kind_flags(op->op.kind) & REC_KF_RMA) ||
+           (counts_signals(op->member) && counts_signals(diag_member_at(op->member->comm, op->op.peer)));
+}
+
 /* Does it meet others at its seq? */
 static bool joins(const struct diag_op *op)
 {
-    return op->member && !op->late && !(op->op.flags & REC_OF_NO_SEQ) &&
+    return op->member && !op->late && signals_known(op) && !(op->op.flags & REC_OF_NO_SEQ) &&
            ((rec_kind_flags(op->op.kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA | REC_KF_HOST)) ||
             op->op.kind == REC_GRAPH_LAUNCH);
 }

@@ -527,7 +527,7 @@ static bool concerned(const struct classify *c, const struct diag_wait *wait,
         return false;
     switch (wait->never) {
     case DIAG_NEVER_EXITED:
-        return proc->p->fate == REC_FATE_EXITED;
+        return proc->p->fate == REC_FATE_EXITED && !proc->waits && !proc->followed;
     case DIAG_NEVER_TEARDOWN:
         return (partner->member && partner->member->teardown.kind != REC_NONE) ||
                classify_gone(c->d, partner, wait);

@@ -49,7 +49,7 @@ static bool end_unseen(const struct diag_op *op)
 {
     bool launched = op->op.state == REC_STATE_ENQUEUED || op->op.state == REC_STATE_IN_CALL;
     return (rec_kind_flags(op->op.kind) & REC_KF_STREAM) && !op->op.launch && !diag_captured(op) &&
-           launched && op->member->teardown.kind == REC_NONE;
+           launched && (op->member->teardown.kind == REC_NONE || diag_aborts(&op->member->teardown));
 }
 
 /* By match: is somebody known not to have come to it, or not to have launched it? */
@@ -72,7 +72,7 @@ static bool *find_lacking(const struct diag *d)
 /* Silent, without having called anything that others did not come to. */
 static bool is_quiet(const struct diag *d, const struct diag_proc *proc, const bool *lacking)
 {
-    if (proc->p->fate == REC_FATE_EXITED)
+    if (proc->ended_well)
         return false;
     for (uint32_t i = proc->first; i < proc->first + proc->count; i++)
         if (d->ops[i].match != DIAG_NONE && lacking[d->ops[i].match])

@@ -118,16 +118,22 @@ static void report_missing(struct diag *d, const int32_t *missing, size_t count,
 
 /* ---- nothing found ---- */
 
+/* When it called something last; that it aborted when it gave up is no such call. */
+static uint64_t last_ns(const struct diag_proc *proc)
+{
+    return proc->gave_up && proc->last_work_ns ? proc->last_work_ns : proc->last_call_ns;
+}
+
 /* For how long neither the host nor the GPU did anything. */
 static uint64_t stillness_ns(const struct diag_proc *proc)
 {
-    uint64_t last = proc->gpu_ns > proc->last_call_ns ? proc->gpu_ns : proc->last_call_ns;
+    uint64_t last = proc->gpu_ns > last_ns(proc) ? proc->gpu_ns : last_ns(proc);
     return proc->life_ns > last ? proc->life_ns - last : 0;
 }
 
 static bool stands_still(const struct diag_proc *proc)
 {
-    return !proc->outlived && (proc->gave_up || proc->p->fate != REC_FATE_EXITED) && proc->last_call_ns &&
+    return !proc->outlived && (proc->gave_up || proc->p->fate != REC_FATE_EXITED) && last_ns(proc) &&
            stillness_ns(proc) && stillness_ns(proc) >= proc->patience_ns;
 }
 
@@ -175,8 +181,8 @@ static struct rest survey_rest(struct diag *d)
             rest.still++;
             if (stillness_ns(proc) > rest.longest_ns)
                 rest.longest_ns = stillness_ns(proc);
-            if (proc->last_call_ns > rest.last_ns) {
-                rest.last_ns = proc->last_call_ns;
+            if (last_ns(proc) > rest.last_ns) {
+                rest.last_ns = last_ns(proc);
                 rest.sample = proc;
             }
         }

@@ -250,12 +250,28 @@ static void ways_to_die(void **state)
     story_end(&story);
 }
 
+/* Who aborts its communicators after waiting and exits with an error has not caused what others waited for.
+ */
+static void aborted_and_exited(void **state)
+{
+    (void)state;
+    static const char raised[] =
+        "* init w\n repeat 5 * ar w 9\n 1 exit 1\n 2 recv w 1 9\n 0,3 ar w 9\n * wait 9000\n"
+        "0,2-3 abort w\n * wait 50\n 0,2-3 exit 1\n";
+    story_expect(4, raised, "p2p_unmatched", "1", "0,2-3");
+    static const char silent[] =
+        "0-1 init a\n 1-2 init b\n repeat 3 0-1 ar a 5\n repeat 3 1-2 ar b 5\n 1-2 ar b 9\n"
+        "0 ar a 5\n * wait 9000\n 0-1 abort a\n 1-2 abort b\n * wait 50\n * exit 1\n";
+    story_expect_doubt(3, silent, "unknown", "", "1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(watchdogs),     cmocka_unit_test(ways_to_die), cmocka_unit_test(last_one),
-        cmocka_unit_test(timeouts),      cmocka_unit_test(latecomers),  cmocka_unit_test(told_to_end),
-        cmocka_unit_test(lost_together), cmocka_unit_test(outlived),    cmocka_unit_test(afterwards),
+        cmocka_unit_test(watchdogs),          cmocka_unit_test(ways_to_die), cmocka_unit_test(last_one),
+        cmocka_unit_test(timeouts),           cmocka_unit_test(latecomers),  cmocka_unit_test(told_to_end),
+        cmocka_unit_test(lost_together),      cmocka_unit_test(outlived),    cmocka_unit_test(afterwards),
+        cmocka_unit_test(aborted_and_exited),
     };
     return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
 }

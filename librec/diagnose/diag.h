@@ -214,6 +214,7 @@ struct diag_wait {
     uint32_t op;          /* a waiter's op */
     uint64_t since;       /* when the first of the waiters came */
     uint64_t until;       /* last sign of life of the last one */
+    uint32_t until_clock; /* which that is told by */
     uint64_t stopped[2];  /* when the last two processes stopped waiting, at the latest */
     uint32_t last;        /* the first of these two */
     uint64_t patience_ns; /* of the least patient */

@@ -347,7 +347,10 @@ static void add_waiter(struct diag *d, struct diag_map *ids, uint32_t index)
     const struct diag_proc *proc = &d->procs[op->proc];
     wait->waiters++;
     wait->stale = wait->stale || is_stale(d, op);
-    wait->until = proc->life_ns > wait->until ? proc->life_ns : wait->until;
+    if (proc->life_ns > wait->until) {
+        wait->until = proc->life_ns;
+        wait->until_clock = proc->clock;
+    }
     wait->patience_ns = proc->patience_ns < wait->patience_ns ? proc->patience_ns : wait->patience_ns;
     if (op->op.enter_ns < wait->since) {
         wait->since = op->op.enter_ns;
@@ -483,7 +486,8 @@ static void note_outlived(struct diag *d, const struct diag_wait *wait, const st
         if (partners[i].reason != DIAG_ABSENT || proc->early_dead || proc->waits)
             continue;
         bool told = proc->p->fate == REC_FATE_SIGNALED && proc->clock == clock &&
-                    wait->until >= proc->dead_ns + wait->patience_ns && ended_alone(d, proc);
+                    proc->clock == wait->until_clock && wait->until >= proc->dead_ns + wait->patience_ns &&
+                    ended_alone(d, proc);
         proc->early_dead = told || silent_at_the_end(proc, by_clock[proc->clock].last_ns);
     }
     free(partners);

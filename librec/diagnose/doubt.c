@@ -300,6 +300,21 @@ static bool held_by_itself(const struct diag *d, const struct diag_op *op)
            !silent_behind(d, m);
 }
 
+/* A wait for signals of which nobody knows whether they were given, and not long before the silence. */
+static bool may_await(const struct diag_proc *proc, const struct diag_op *op)
+{
+    return op->op.kind == REC_WAIT_SIGNAL && op->match == DIAG_NONE && op->member && !op->failed &&
+           op->member->teardown.kind == REC_NONE && op->op.state != REC_STATE_COMPLETED &&
+           op->op.enter_ns + LAST_WORK_NS >= proc->last_work_ns;
+}
+
+/* A call in which all meet on the host, and all are: one of them may be stuck and keep the others. */
+static bool meets_all(const struct diag *d, const struct diag_op *op)
+{
+    return (rec_kind_flags(op->op.kind) & REC_KF_HOST) && (op->op.flags & REC_OF_OPEN) &&
+           op->match != DIAG_NONE && d->matches[op->match].posted > 1;
+}
+
 void diag_note_doubts(struct diag *d)
 {
     for (size_t i = 0; i < d->nops; i++) {
@@ -307,6 +322,11 @@ void diag_note_doubts(struct diag *d)
         op->doubted = op->match != DIAG_NONE && !op->done && d->units[op->unit].launched;
         if (op->match != DIAG_NONE && (in_graph(&d->procs[op->proc], op) ||
                                        (op->doubted && !held_by_itself(d, op) && !diag_aborted_ns(d, op))))
+            d->procs[op->proc].doubtful = true;
+        /* The end of its group may be among the records that are lost. */
+        bool lost_end =
+            op->unit != DIAG_NONE && !d->units[op->unit].launched && d->procs[op->proc].p->dropped_ops;
+        if (may_await(&d->procs[op->proc], op) || meets_all(d, op) || lost_end)
             d->procs[op->proc].doubtful = true;
     }
     for (size_t i = 0; i < d->nprocs; i++) {

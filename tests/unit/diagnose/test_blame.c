@@ -364,6 +364,15 @@ static void silence_behind_a_collective(void **state)
     story_expect_doubt(3, streams, "unknown", "", "1-2");
 }
 
+/* In a registration in which all are, one may be stuck and keep the others. */
+static void silence_behind_a_registration(void **state)
+{
+    (void)state;
+    static const char all[] = "0-1 init w\n 1-2 init b\n repeat 9 0-1 ar w 9\n repeat 9 1-2 ar b 9\n 0-1 "
+                              "window w open\n 2 ar b 9\n" HANG;
+    story_expect_doubt(3, all, "unknown", "", "1");
+}
+
 /* A creation and a data op at one seq may both be right; of a creation in which all are one may be stuck. */
 static void silence_behind_a_creation(void **state)
 {
@@ -589,6 +598,7 @@ int main(void)
         cmocka_unit_test(shrinks),
         cmocka_unit_test(silence_behind_a_collective),
         cmocka_unit_test(silence_behind_a_creation),
+        cmocka_unit_test(silence_behind_a_registration),
         cmocka_unit_test(silence_behind_a_host),
         cmocka_unit_test(silence_behind_a_group),
         cmocka_unit_test(buffered_or_blocked),

@@ -38,54 +38,70 @@ static uint64_t completed_ns(const struct diag *d, const struct diag_op *op)
     return op->op.gpu_end_ns - DIAG_GPU_LAG_NS;
 }
 
-/* The least seq that some open-ended member of a communicator has not come to; UINT64_MAX = there is none. */
-static uint64_t open_seq(const struct diag *d, const struct rec_communicator *comm)
+/* The members of a communicator that may have gone on; most have none. */
+struct open_members {
+    const struct rec_member **items;
+    size_t count;
+    uint64_t seq; /* the least that one of them has not come to */
+};
+
+static void find_open(struct diag *d, const struct rec_communicator *comm, struct open_members *open)
 {
-    uint64_t least = UINT64_MAX;
-    for (uint32_t i = 0; diag_has(d, comm) && i < comm->nmembers; i++) {
+    *open = (struct open_members){.seq = UINT64_MAX};
+    size_t capacity = 0;
+    for (uint32_t i = 0; diag_has(d, comm) && i < comm->nmembers && !d->oom; i++) {
+        if (!open_ended(&d->procs[diag_index(d, comm->members[i]->process)]))
+            continue;
+        open->items = diag_grow(open->items, &capacity, open->count, sizeof *open->items, &d->oom);
+        if (d->oom)
+            return;
+        open->items[open->count++] = comm->members[i];
         uint64_t next = diag_member_of(d, comm->members[i])->next_seq;
-        if (open_ended(&d->procs[diag_index(d, comm->members[i]->process)]) && next < least)
-            least = next;
+        open->seq = next < open->seq ? next : open->seq;
     }
-    return least;
 }
 
 /* seen_ns: by process, when it lived as others show. */
 static void note_members(const struct diag *d, const struct diag_op *op, uint64_t completed,
-                         uint64_t *seen_ns)
+                         const struct open_members *open, uint64_t *seen_ns)
 {
-    const struct rec_communicator *comm = op->member->comm;
-    for (uint32_t i = 0; i < comm->nmembers; i++) {
-        uint32_t p = diag_index(d, comm->members[i]->process);
-        if (open_ended(&d->procs[p]) && diag_member_of(d, comm->members[i])->next_seq <= op->op.seq &&
+    for (size_t i = 0; i < open->count; i++) {
+        uint32_t p = diag_index(d, open->items[i]->process);
+        if (diag_member_of(d, open->items[i])->next_seq <= op->op.seq &&
             d->procs[p].clock == d->procs[op->proc].clock && completed > seen_ns[p])
             seen_ns[p] = completed;
     }
 }
 
+static void outlive(struct diag_proc *proc, uint64_t seen_ns, uint64_t margin_ns)
+{
+    proc->outlived = seen_ns > proc->life_ns + margin_ns;
+    if (!proc->outlived)
+        return;
+    proc->life_ns = seen_ns;
+    proc->dead_ns = seen_ns > proc->dead_ns ? seen_ns : proc->dead_ns;
+}
+
 void diag_find_outlived(struct diag *d, uint64_t margin_ns)
 {
-    uint64_t *seqs = malloc((d->ncomms + 1) * sizeof *seqs);
+    struct open_members *open = calloc(d->ncomms + 1, sizeof *open);
     uint64_t *seen_ns = calloc(d->nprocs + 1, sizeof *seen_ns);
-    d->oom = d->oom || !seqs || !seen_ns;
+    d->oom = d->oom || !open || !seen_ns;
     for (size_t c = 0; c < d->ncomms && !d->oom; c++)
-        seqs[c] = open_seq(d, d->comms[c]);
+        find_open(d, d->comms[c], &open[c]);
     for (size_t i = 0; i < d->nops && !d->oom; i++) {
         const struct diag_op *op = &d->ops[i];
-        if (!op->member || op->late || op->op.seq < seqs[op->member->comm->index] || !needs_all(&op->op))
+        const struct open_members *members = op->member ? &open[op->member->comm->index] : NULL;
+        if (!members || op->late || op->op.seq < members->seq || !needs_all(&op->op))
             continue;
         uint64_t completed = completed_ns(d, op);
         if (completed)
-            note_members(d, op, completed, seen_ns);
+            note_members(d, op, completed, members, seen_ns);
     }
-    for (size_t p = 0; p < d->nprocs && !d->oom; p++) {
-        struct diag_proc *proc = &d->procs[p];
-        proc->outlived = seen_ns[p] > proc->life_ns + margin_ns;
-        if (!proc->outlived)
-            continue;
-        proc->life_ns = seen_ns[p];
-        proc->dead_ns = seen_ns[p] > proc->dead_ns ? seen_ns[p] : proc->dead_ns;
-    }
-    free(seqs);
+    for (size_t p = 0; p < d->nprocs && !d->oom; p++)
+        outlive(&d->procs[p], seen_ns[p], margin_ns);
+    for (size_t c = 0; open && c < d->ncomms; c++)
+        free(open[c].items);
+    free(open);
     free(seen_ns);
 }

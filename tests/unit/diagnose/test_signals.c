@@ -26,8 +26,7 @@ static void each_signal_counts_for_itself(void **state)
     story_expect(3, either, "p2p_unmatched", "", "*");
     story_expect_doubt(3, either, "possible", "", "0-1");
     story_expect_words(3, either, "rank 1 may wait for another signal than it should");
-    story_expect_words(3, either,
-                       "raised what nobody waits for in Signal to rank 1 (index 0, context 1)");
+    story_expect_words(3, either, "raised what nobody waits for in Signal to rank 1 (index 0, context 1)");
     /* In whatever order they are raised. */
     static const char crossed[] = LOOP "repeat 5 0 signal w 1 index 1\n repeat 5 0 signal w 1\n"
                                        "repeat 4 1 await w 0 1\n 1 await w 0 5 index 1\n 1 await w 0 1\n";

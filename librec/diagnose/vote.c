@@ -243,14 +243,15 @@ static enum classify_doubt undecided(struct diag *d, const struct diag_wait *wai
         return CLASSIFY_OPEN;
     if (!pair_wait(d, wait))
         return CLASSIFY_EVEN;
+    const struct diag_match *m = &d->matches[wait->match];
     if (wait->kind != DIAG_WAIT_P2P)
-        return diag_hidden(d, wait->comm) ? CLASSIFY_OPEN : CLASSIFY_PAIR;
+        return diag_hidden(d, wait->comm) || m->unseen || m->unknown || m->assumed ? CLASSIFY_OPEN
+                                                                                   : CLASSIFY_PAIR;
     if (!diag_hidden(d, wait->comm))
         return CLASSIFY_PAIR;
-    uint32_t op = d->matches[wait->match].first_op;
-    struct diag_question call = diag_asks(&d->ops[op], false);
+    struct diag_question call = diag_asks(&d->ops[m->first_op], false);
     struct diag_habit came;
-    diag_habit(d, sides.came, &call, op, &came);
+    diag_habit(d, sides.came, &call, m->first_op, &came);
     return came.kept && !came.left && !d->procs[sides.came].gap_ns ? CLASSIFY_PAIR : CLASSIFY_OPEN;
 }
 

@@ -381,10 +381,15 @@ static void settle_gaps(struct job_process *process)
         if (thread->lost_end > thread->next)
             add_gap(process, thread->last_ns, thread->lost_ns);
     }
+    /* That it aborted after a long wait makes no gap before the wait an old one. */
+    uint64_t work_ns = 0;
+    for (size_t i = 0; i < process->nthreads; i++)
+        if (process->threads[i].recall.work_ns > work_ns)
+            work_ns = process->threads[i].recall.work_ns;
+    uint64_t last_ns = work_ns ? work_ns : process->pub.last_call_ns;
     for (size_t i = 0; i < recall->ngaps; i++) {
         const struct job_gap *gap = &recall->gaps[i];
-        if (gap->to_ns + GAP_SETTLED >= process->pub.last_call_ns &&
-            (!recall->gap_ns || gap->from_ns < recall->gap_ns))
+        if (gap->to_ns + GAP_SETTLED >= last_ns && (!recall->gap_ns || gap->from_ns < recall->gap_ns))
             recall->gap_ns = gap->from_ns;
     }
     free(recall->gaps);

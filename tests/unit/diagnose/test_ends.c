@@ -255,6 +255,12 @@ static void ways_to_die(void **state)
 static void aborted_and_exited(void **state)
 {
     (void)state;
+    /* Nor does the abort make what was lost before the wait old. */
+    story_expect_doubt(
+        4,
+        "* init w\n repeat 20 * ar w 9 done\n 2 lose\n 2 send w 3 5\n 2 record\n"
+        "repeat 20 * ar w 9 done\n 3 notrace\n 0-1 ar w 9\n * wait 15000\n 0-2 abort w\n 0-2 exit 1\n",
+        "unknown", "", "2-3");
     static const char raised[] =
         "* init w\n repeat 5 * ar w 9\n 1 exit 1\n 2 recv w 1 9\n 0,3 ar w 9\n * wait 9000\n"
         "0,2-3 abort w\n * wait 50\n 0,2-3 exit 1\n";

@@ -529,7 +529,7 @@ static bool concerned(const struct classify *c, const struct diag_wait *wait,
     case DIAG_NEVER_EXITED:
         return proc->p->fate == REC_FATE_EXITED && !proc->waits && !proc->followed;
     case DIAG_NEVER_TEARDOWN:
-        return (partner->member && partner->member->teardown.kind != REC_NONE) ||
+        return (partner->member && diag_tore_down_before(c->d, wait, partner->member)) ||
                classify_gone(c->d, partner, wait);
     default:
         return true;

@@ -568,6 +568,9 @@ struct diag_partner {
 bool diag_died_inside(const struct diag *d, const struct diag_match *m, const struct diag_op *op);
 /* Everybody on whom a wait depends; *partners is the caller's to free. */
 size_t diag_partners(struct diag *d, const struct diag_wait *wait, struct diag_partner **partners);
+/* Has this member torn the communicator down before it came there, and not for having waited itself? */
+bool diag_tore_down_before(const struct diag *d, const struct diag_wait *wait,
+                           const struct rec_member *member);
 /* Has the thread of this op aborted its communicator and gone on to other work? */
 bool diag_got_over(const struct diag *d, const struct diag_op *op);
 

@@ -215,8 +215,8 @@ static bool left_out(const struct diag *d, const struct diag_wait *wait, uint32_
     return false;
 }
 
-static bool tore_down_before(const struct diag *d, const struct diag_wait *wait,
-                             const struct rec_member *member)
+bool diag_tore_down_before(const struct diag *d, const struct diag_wait *wait,
+                           const struct rec_member *member)
 {
     const struct rec_op *teardown = &member->teardown;
     if (teardown->kind == REC_NONE)
@@ -256,7 +256,8 @@ static enum diag_never never_joins(const struct diag *d, const struct diag_wait 
     bool outlasted = outwaited(wait, partner->proc, proc->dead_ns);
     if (proc->early_dead && !waited && !proc->followed && outlasted && mostly_for_the_dead(wait, proc))
         return DIAG_NEVER_DEAD;
-    if (wait->kind != DIAG_WAIT_TEARDOWN && partner->member && tore_down_before(d, wait, partner->member) &&
+    if (wait->kind != DIAG_WAIT_TEARDOWN && partner->member &&
+        diag_tore_down_before(d, wait, partner->member) &&
         (!proc->works || diag_finished(&partner->member->teardown)))
         return DIAG_NEVER_TEARDOWN;
     /* Calls that match are counted where their records are lost; a teardown is not. */

@@ -255,6 +255,12 @@ static void ways_to_die(void **state)
 static void aborted_and_exited(void **state)
 {
     (void)state;
+    /* … or left them with who did. */
+    story_expect(
+        4,
+        "* init w\n repeat 5 * ar w 9\n 0 destroy w\n 0 exit 0\n 1 recv w 0 9\n 2-3 ar w 9\n 1-3 wait 9000\n"
+        "1-3 abort w\n 1-3 exit 1\n",
+        "rank_not_joined", "0", "1-3");
     /* Nor does the abort make what was lost before the wait old. */
     story_expect_doubt(
         4,

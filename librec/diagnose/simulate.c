@@ -234,11 +234,20 @@ static void count_partners(struct diag *d, struct diag_match *m)
         return;
     }
     uint32_t entered = 0;
-    for (uint32_t i = 0; i < m->comm->nmembers; i++)
-        if (d->members[d->member_base[m->comm->index] + i].next_seq > m->seq)
-            entered++;
-        else if (d->procs[diag_index(d, m->comm->members[i]->process)].cut)
+    for (uint32_t i = 0; i < m->comm->nmembers; i++) {
+        uint64_t next = d->members[d->member_base[m->comm->index] + i].next_seq;
+        if (next == UINT64_MAX ||
+            (next <= m->seq && d->procs[diag_index(d, m->comm->members[i]->process)].cut))
             m->unknown++;
+        else if (next > m->seq)
+            entered++;
+    }
+    /* Of these nobody knows how many they made, but some may be seen here. */
+    for (uint32_t i = m->unknown ? m->first_op : DIAG_NONE; i != DIAG_NONE; i = d->ops[i].match_next) {
+        bool seen = diag_member_of(d, d->ops[i].member)->next_seq == UINT64_MAX;
+        entered += seen;
+        m->unknown -= seen;
+    }
     m->absent = m->comm->nmembers - entered - m->unknown;
     const struct rec_op *op = m->first_op == DIAG_NONE ? NULL : &d->ops[m->first_op].op;
     if (op && op->kind == REC_COMM_SHRINK && m->absent == op->count)

@@ -304,7 +304,7 @@ static bool held_by_itself(const struct diag *d, const struct diag_op *op)
 static bool may_await(const struct diag_proc *proc, const struct diag_op *op)
 {
     return op->op.kind == REC_WAIT_SIGNAL && op->match == DIAG_NONE && op->member && !op->failed &&
-           op->member->teardown.kind == REC_NONE && op->op.state != REC_STATE_COMPLETED &&
+           !diag_finished(&op->member->teardown) && op->op.state != REC_STATE_COMPLETED &&
            op->op.enter_ns + LAST_WORK_NS >= proc->last_work_ns;
 }
 

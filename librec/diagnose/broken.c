@@ -107,6 +107,22 @@ void classify_divergence(struct classify *c, const struct diag_wait *wait)
     }
 }
 
+bool classify_behind_divergence(struct classify *c, const struct diag_wait *wait)
+{
+    struct diag *d = c->d;
+    for (size_t i = 0; i < c->ndiverged && wait->kind == DIAG_WAIT_COLL; i++) {
+        struct rec_finding *f = &d->findings[i];
+        uint32_t at = f->comm == wait->comm && f->seq <= d->matches[wait->match].seq
+                          ? diag_match_find(d, f->comm, f->seq, -1, -1)
+                          : DIAG_NONE;
+        if (at == DIAG_NONE || d->matches[at].done)
+            continue;
+        classify_waiting(c, f, wait);
+        return true;
+    }
+    return false;
+}
+
 /* Ranks of a matching point, by what the GPU has made of it. */
 struct reached {
     size_t all, captured, not_yet, left; /* left: over, as for other ranks it is not */
@@ -266,7 +282,7 @@ static void classify_host_inside(struct classify *c, const struct diag_wait *wai
 {
     struct diag *d = c->d;
     const struct diag_match *m = &d->matches[wait->match];
-    if (inside_for_another_reason(d, m))
+    if (m->onesided || inside_for_another_reason(d, m))
         return;
     struct rec_finding *f =
         diag_finding(d, REC_VERDICT_STUCK_IN_CALL, REC_CONF_LIKELY, DIAG_TIER_ROOT, wait->since);

@@ -413,6 +413,8 @@ static void judge_wait(struct classify *c, const struct diag_wait *wait)
 {
     struct diag *d = c->d;
     uint32_t node = classify_node(d, wait);
+    if (classify_behind_divergence(c, wait))
+        return;
     if (wait->never != DIAG_NEVER_NO)
         judge_never(c, wait);
     else if (d->edge_start[node] != d->edge_start[node + 1])
@@ -473,7 +475,7 @@ static void judge_knots(struct classify *c)
 
 void diag_classify(struct diag *d)
 {
-    struct classify c = {.d = d};
+    struct classify c = {.d = d, .ndiverged = d->nfindings};
     if (prepare(&c)) {
         classify_find_deaths(&c);
         judge_waits(&c);

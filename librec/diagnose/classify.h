@@ -6,6 +6,7 @@
 
 struct classify {
     struct diag *d;
+    size_t ndiverged;        /* findings that were there before: where members disagree */
     uint32_t *blamed;        /* by process: finding index + 1; 0 = none */
     uint32_t *reverse_start; /* by node */
     uint32_t *reverse_from;
@@ -118,6 +119,9 @@ bool classify_shifted(const struct diag *d, const struct diag_wait *wait);
 void classify_pair(struct classify *c, const struct diag_wait *wait);
 /* Collectives that do not fit: diag_diverge has told it, only the victims are new. */
 void classify_divergence(struct classify *c, const struct diag_wait *wait);
+/* Is it at, or behind, an op of its communicator where the members disagree? Then that is why it does not
+ * end. */
+bool classify_behind_divergence(struct classify *c, const struct diag_wait *wait);
 /* Everybody has launched it, it fits, and still it does not end. */
 void classify_kernel(struct classify *c, const struct diag_wait *wait);
 /* A creation or teardown that no known process could end. */

@@ -340,8 +340,60 @@ static void blame_sides(struct diag *d, struct rec_finding *f, const struct dive
         diag_suspect_hidden(d, f, v->lanes->comm);
 }
 
+/*
+ * The call of the other side that NCCL had refused to this lane's rank just before; DIAG_NONE. In a row of
+ * equal calls, one that was refused shows only at its end.
+ */
+static uint32_t refused_before(const struct diag *d, const struct lane *lane, uint64_t sig)
+{
+    const struct diag_proc *proc = &d->procs[lane->first.proc];
+    for (uint32_t i = proc->first + proc->count; i-- > proc->first;) {
+        const struct diag_op *op = &d->ops[i];
+        if (op->member != lane->first.member)
+            continue;
+        if (op->failed && (op->op.flags & REC_OF_NO_SEQ) && op->sig == sig &&
+            op->op.enter_ns <= lane->first.op.enter_ns)
+            return i;
+        bool counted = (rec_kind_flags(op->op.kind) & REC_KF_SEQ) && !(op->op.flags & REC_OF_NO_SEQ);
+        if (counted && op->op.seq < lane->first.op.seq && op->sig != sig)
+            return DIAG_NONE;
+    }
+    return DIAG_NONE;
+}
+
+/* One against one, where the other side's call was refused to one of them: that is why they differ. */
+static bool report_refused(struct diag *d, const struct divergence *v)
+{
+    uint32_t usual = refused_before(d, v->usual, v->unusual->sigs[0]),
+             unusual = refused_before(d, v->unusual, v->usual->sigs[0]);
+    if ((usual == DIAG_NONE) == (unusual == DIAG_NONE))
+        return false;
+    const struct diag_op *op = &d->ops[usual == DIAG_NONE ? unusual : usual];
+    struct rec_finding *f = diag_finding(d, REC_VERDICT_COMM_FAILED, confidence_of(v),
+                                         blocks(v) ? DIAG_TIER_ROOT : DIAG_TIER_FAULT, op->op.enter_ns);
+    if (!f)
+        return true;
+    f->comm = v->lanes->comm;
+    f->seq = v->lanes->seq;
+    f->op = op->op;
+    diag_blame(d, f, DIAG_CULPRIT, d->procs[op->proc].p->rank);
+    struct diag_text t = {0};
+    diag_say_proc(&t, d->procs[op->proc].p);
+    diag_say_refusal(d, &t, op);
+    diag_printf(&t, " and went on, so that it stands at another op %" PRIu64 " of ", v->lanes->seq);
+    diag_say_comm(&t, v->lanes->comm);
+    diag_printf(&t, " than the others");
+    diag_summary(d, f, &t);
+    diag_evidence_op(d, f, op, "was refused");
+    diag_evidence_op(d, f, &v->usual->first, "called");
+    diag_evidence_op(d, f, &v->unusual->first, "called");
+    return true;
+}
+
 static void report(struct diag *d, struct divergence *v)
 {
+    if (v->known == 2 && report_refused(d, v))
+        return;
     bool creation_skipped = skipped_creation(v);
     enum rec_verdict_type type = type_of(v, creation_skipped);
     struct rec_finding *f = diag_finding(d, type, confidence_of(v),

@@ -98,8 +98,12 @@ void diag_evidence_op(struct diag *d, struct rec_finding *f, const struct diag_o
     if (op->member) {
         bool counted = (rec_kind_flags(op->op.kind) & (REC_KF_SEQ | REC_KF_P2P | REC_KF_RMA | REC_KF_HOST)) ||
                        op->op.kind == REC_GRAPH_LAUNCH;
-        diag_printf(&t, counted ? " as " : " before ");
-        diag_say_number(&t, &op->op, op->op.seq);
+        if (op->op.flags & REC_OF_NO_SEQ) {
+            diag_printf(&t, " on ");
+        } else {
+            diag_printf(&t, counted ? " as " : " before ");
+            diag_say_number(&t, &op->op, op->op.seq);
+        }
         diag_say_comm(&t, op->member->comm);
     }
     diag_printf(&t, " at ");

@@ -481,6 +481,12 @@ static void broken_connections(void **state)
 static void refusals(void **state)
 {
     (void)state;
+    /* Who goes on behind it stands at other ops than the other one, which is not to blame for that. */
+    static const char survived[] =
+        "* init w\n repeat 9 * ar w 9\n 1 ar w 9 failed\n 0 ar w 9\n * ar w 9\n 1 insplit w\n"
+        "0 ar w 9\n" HANG;
+    story_expect(2, survived, "comm_failed", "1", "0");
+    story_expect_words(2, survived, "so that it stands at another op 11");
     story_expect(4, "* init w\n repeat 5 * ar w 100\n * ar w 100 failed\n" HANG, "comm_failed", "", "*");
     story_expect_words(4, "* init w\n repeat 5 * ar w 100\n * ar w 100 failed\n" HANG, "no rank is to blame");
     story_expect(4, "* init w\n repeat 5 * ar w 100\n 3 torn\n * ar w 100 failed\n" HANG, "comm_failed", "",

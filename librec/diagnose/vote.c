@@ -215,7 +215,9 @@ static int by_history(struct classify *c, const struct diag_wait *wait, struct s
     struct diag *d = c->d;
     struct diag_habit came, gone;
     enum diag_twin like;
-    if (sides.ncame != 1 || sides.ngone != 1 || d->procs[sides.came].gap_ns || d->procs[sides.gone].gap_ns)
+    /* Creations are no part of a loop. */
+    if (sides.ncame != 1 || sides.ngone != 1 || d->procs[sides.came].gap_ns || d->procs[sides.gone].gap_ns ||
+        wait->kind == DIAG_WAIT_CREATE)
         return 0;
     uint32_t op = d->matches[wait->match].first_op,
              end = d->procs[sides.gone].first + d->procs[sides.gone].count;

@@ -209,6 +209,12 @@ static void past(void **state)
                  "recv w 0 9 )\n"
                  "0 exit 0\n 1 recv w 0 20 stream 2\n 1 ag v 3\n" HANG,
                  "p2p_unmatched", "0", "1");
+    /* A creation is no part of a loop, so that it comes tells nothing. */
+    story_expect_doubt(
+        2,
+        "* init w\n * split w a\n loop 9 ( * ar w 9, * ag w 3 )\n 0 destroy w\n 0 exit 0\n 1 insplit w\n"
+        "1 wait 8000\n",
+        "possible", "0", "1");
     /* Who is through with an inner loop goes on otherwise; a call too many is followed by what was foretold.
      */
     static const char inner[] =

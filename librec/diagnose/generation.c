@@ -145,12 +145,31 @@ static void place_successors(struct runs *r, const uint32_t *first, const uint32
     }
 }
 
-/* Who has no predecessor belongs to the latest generation that had begun by its end and lived on at its
- * start. */
+/* By cluster the first generation in which others succeed its processes: it is none of that one or later. */
+static uint32_t *find_limits(const struct runs *r, uint32_t ngenerations)
+{
+    uint32_t *limits = malloc((r->nclusters + 1) * sizeof *limits);
+    for (uint32_t c = 0; limits && c < r->nclusters; c++)
+        limits[c] = ngenerations;
+    for (uint32_t i = 0; limits && i < r->nprocs; i++) {
+        uint32_t before = r->before[i];
+        if (before == DIAG_NONE || !succeeds(r->processes[i], r->processes[before]))
+            continue;
+        uint32_t *limit = &limits[r->at[before]], generation = r->clusters[r->at[i]].generation;
+        *limit = generation < *limit ? generation : *limit;
+    }
+    return limits;
+}
+
+/*
+ * Who has no predecessor belongs to the latest generation that had begun by its end and lived on at its
+ * start, and in which nobody succeeds it.
+ */
 static bool place_others(struct runs *r, uint32_t ngenerations)
 {
     uint64_t *starts = calloc(ngenerations, sizeof *starts), *ends = calloc(ngenerations, sizeof *ends);
-    bool ok = starts && ends;
+    uint32_t *limits = find_limits(r, ngenerations);
+    bool ok = starts && ends && limits;
     for (uint32_t c = 0; ok && c < r->nclusters; c++) {
         const struct cluster *cluster = &r->clusters[c];
         if (!cluster->placed && c)
@@ -163,7 +182,7 @@ static bool place_others(struct runs *r, uint32_t ngenerations)
     }
     for (uint32_t c = 1; ok && c < r->nclusters; c++) {
         struct cluster *cluster = &r->clusters[c];
-        for (uint32_t g = ngenerations; !cluster->placed && g-- > 0;)
+        for (uint32_t g = limits[c]; !cluster->placed && g-- > 0;)
             if (starts[g] && starts[g] <= cluster->last_ns && ends[g] >= cluster->start_ns) {
                 cluster->generation = g;
                 cluster->placed = true;
@@ -171,6 +190,7 @@ static bool place_others(struct runs *r, uint32_t ngenerations)
     }
     free(starts);
     free(ends);
+    free(limits);
     return ok;
 }
 

@@ -41,6 +41,14 @@ def test_a_check_of_the_machine_before_the_job():
     assert {c["name"]: c["generation"] for c in document["communicators"]} == {"solo": 0, "": 1}
 
 
+def test_a_check_that_takes_longer_on_one_rank():
+    """It ends when the job has begun on the others, but not on its own rank."""
+    with harness.Recording() as recording:
+        status, document = run_both(recording, 'export FREC_JOB_ID=both; $run $helper.$RANK && $run $main',
+                                    "meet helpers\nrank 1: sleep 500")
+    check(status, document, [(3, [0, 1, 2]), (3, [0, 1, 2])])
+
+
 def test_a_helper_of_one_rank_is_no_generation():
     with harness.Recording() as recording:
         command = 'export FREC_JOB_ID=both; if [ $RANK = 1 ]; then $run $helper.1; fi; $run $main'

@@ -55,16 +55,6 @@ const char *rec_kind_name(unsigned kind)
     return kind < KIND_COUNT ? kinds[kind] : NULL;
 }
 
-enum rec_kind rec_kind_from_name(const char *name)
-{
-    if (strncmp(name, "nccl", 4) == 0)
-        name += 4;
-    for (size_t i = 0; i < KIND_COUNT; i++)
-        if (kinds[i] && strcmp(kinds[i], name) == 0)
-            return (enum rec_kind)i;
-    return REC_NONE;
-}
-
 enum rec_kind rec_kind_canonical(unsigned kind)
 {
     switch (kind) {
@@ -117,11 +107,6 @@ const char *rec_result_name(unsigned result)
 const char *rec_state_name(enum rec_state state)
 {
     return (size_t)state < STATE_COUNT ? states[state] : "unknown";
-}
-
-int rec_state_from_name(const char *name)
-{
-    return find(states, STATE_COUNT, name);
 }
 
 uint64_t rec_signature(unsigned kind, uint64_t count, unsigned dtype, uint64_t redop_hash, int32_t root)

@@ -93,8 +93,6 @@ enum rec_kind {
 
 /* "AllReduce"; "Op<N>" cannot be named by a constant, so an unknown number gives NULL. */
 const char *rec_kind_name(unsigned kind);
-/* REC_NONE when the name is unknown; accepts "ncclAllReduce" and "AllReduce". */
-enum rec_kind rec_kind_from_name(const char *name);
 /* enum rec_kind_flags; 0 for an unknown kind. Asked several times an op: no call. */
 #define REC_KIND_END 128 /* all known kinds are below */
 extern const uint16_t rec_kind_flags_table[REC_KIND_END];
@@ -145,7 +143,6 @@ enum rec_state {
     REC_STATE_ABORTED,
 };
 const char *rec_state_name(enum rec_state state); /* "in_call" … */
-int rec_state_from_name(const char *name);
 
 /* ---- an op ------------------------------------------------------------------------- */
 

@@ -176,6 +176,7 @@ struct diag_proc {
     bool late;             /* some of its calls came too late */
     bool gave_up;          /* waited, and then ended itself */
     bool awaited;          /* died, and that is what others waited for */
+    bool missed;           /* vanished just before connections to it broke */
     bool struck;           /* aborted with others that had stood still; its own last calls are unknown */
     bool followed;         /* ended when others that had waited ended, or later: no cause */
 };
@@ -304,10 +305,13 @@ struct diag {
     size_t tiers_cap;
 };
 
-/* Without an end record or a live region, a file that was cut short would look the same. */
+/*
+ * Without an end record or a live region, a file that was cut short would look the same. That its death broke
+ * the connections of others is inferred.
+ */
 static inline bool diag_sure_dead(const struct diag_proc *proc)
 {
-    return proc->p->fate == REC_FATE_SIGNALED || proc->p->saw_live;
+    return !proc->missed && (proc->p->fate == REC_FATE_SIGNALED || proc->p->saw_live);
 }
 
 /* Had it called nothing for longer than ever before when it ended? */

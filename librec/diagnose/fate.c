@@ -241,7 +241,8 @@ static void note_missed(struct diag *d)
         if (proc->p->fate != REC_FATE_VANISHED || !proc->p->saw_live || unreliable_end(proc->p))
             continue;
         for (size_t c = 0; c < d->ncomms && !proc->early_dead; c++)
-            proc->early_dead = broken[c] != DIAG_NONE && broke_with(d, &d->ops[broken[c]], proc);
+            proc->missed = proc->early_dead =
+                broken[c] != DIAG_NONE && broke_with(d, &d->ops[broken[c]], proc);
     }
     free(broken);
 }

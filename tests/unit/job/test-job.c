@@ -306,6 +306,16 @@ static void put_refused(struct maker *maker, unsigned kind)
     rec_writer_ops(maker->writer, &op, 1);
 }
 
+static struct rec_job *open_to_analyze(void)
+{
+    const char *dirs[] = {dir};
+    struct rec_job_options how = {.no_live = true, .analyze = true};
+    struct rec_job *job;
+    struct rec_error err = {0};
+    assert_int_equal(rec_job_open(dirs, 1, &how, &job, &err), REC_OK);
+    return job;
+}
+
 /* A refused call has no place: neither the counter, which was seen with it, nor a signal counts it. */
 static void test_refused(void **state)
 {
@@ -319,11 +329,7 @@ static void test_refused(void **state)
     put_refused(&maker, REC_SIGNAL);
     maker_frontier(&maker, 0, 5);
     maker_close(&maker);
-    const char *dirs[] = {dir};
-    struct rec_job_options how = {.no_live = true, .analyze = true};
-    struct rec_job *job;
-    struct rec_error err = {0};
-    assert_int_equal(rec_job_open(dirs, 1, &how, &job, &err), REC_OK);
+    struct rec_job *job = open_to_analyze();
     const struct rec_member *member = rec_job_find_communicator(job, 0x100)->members[0];
     assert_int_equal(member->next_seq, 5);
     assert_int_equal(member->last_op.kind, REC_SIGNAL);
@@ -377,11 +383,7 @@ static void test_refused_group(void **state)
     put_grouped(&maker, REC_GROUP_END, 0, 5, 2);
     maker_frontier(&maker, 0, 6);
     maker_close(&maker);
-    const char *dirs[] = {dir};
-    struct rec_job_options how = {.no_live = true, .analyze = true};
-    struct rec_job *job;
-    struct rec_error err = {0};
-    assert_int_equal(rec_job_open(dirs, 1, &how, &job, &err), REC_OK);
+    struct rec_job *job = open_to_analyze();
     const struct rec_member *member = rec_job_find_communicator(job, 0x100)->members[0];
     assert_int_equal(member->next_seq, 4);
     assert_int_equal(member->last_op.seq, 3);

@@ -2,7 +2,7 @@
 #ifndef DIAG_CLASSIFY_H
 #define DIAG_CLASSIFY_H
 
-#include "diag.h"
+#include "past.h"
 
 struct classify {
     struct diag *d;

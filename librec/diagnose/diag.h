@@ -27,8 +27,9 @@
 #include "rec/live.h"
 #include "rec/verdict.h"
 
-#define DIAG_NONE UINT32_MAX
-#define NS_PER_S  UINT64_C(1000000000)
+#include "util.h"
+
+#define NS_PER_S UINT64_C(1000000000)
 
 /* Times by which several phases judge. */
 #define DIAG_MISSED_NS    (NS_PER_S * 5 / 2)  /* a heartbeat was due and did not come */
@@ -36,41 +37,6 @@
 #define DIAG_GPU_LAG_NS   (NS_PER_S * 3 / 10) /* the end of an op on the GPU is seen so much later at worst */
 #define DIAG_GRAPH_NS     (NS_PER_S * 10)     /* a graph launched so long before has run */
 #define DIAG_UNALIGNED_NS (NS_PER_S * 60)     /* clocks that nothing compares may differ by it */
-
-/* ---- small containers (util.c) ---- */
-
-/* 64-bit key → index. Keys are hashes; two different things with one hash are not expected. */
-struct diag_map {
-    uint64_t *keys; /* 0 = free */
-    uint32_t *values;
-    size_t capacity, used;
-};
-/* The value's place; *fresh tells that it was made now (value DIAG_NONE). NULL without memory. */
-uint32_t *diag_map_put(struct diag_map *map, uint64_t key, bool *fresh);
-uint32_t diag_map_get(const struct diag_map *map, uint64_t key); /* DIAG_NONE when absent */
-void diag_map_free(struct diag_map *map);
-
-static inline uint64_t diag_key(uint64_t a, uint64_t b, uint64_t c)
-{
-    return rec_mix64(rec_mix64(rec_mix64(a + 0x11) ^ (b + 0x9e3779b97f4a7c15u)) ^ (c + 0x7f4a7c15u)) | 1;
-}
-
-/* The array with room for one more element; without memory the old array, and *oom set. */
-void *diag_grow_now(void *array, size_t *capacity, size_t size, bool *oom);
-static inline void *diag_grow(void *array, size_t *capacity, size_t count, size_t size, bool *oom)
-{
-    return *oom || count < *capacity ? array : diag_grow_now(array, capacity, size, oom);
-}
-#define DIAG_ROOM(d, array, count)                                                                           \
-    ((d)->array = diag_grow((d)->array, &(d)->array##_cap, count, sizeof *(d)->array, &(d)->oom), !(d)->oom)
-
-/* Growing text. */
-struct diag_text {
-    char *data; /* NULL while empty */
-    size_t length, capacity;
-    bool oom;
-};
-void diag_printf(struct diag_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- what an analysis holds ---- */
 
@@ -506,52 +472,6 @@ bool diag_doubts(const struct diag *d);
 void diag_note_doubts(struct diag *d);
 /* After the execution that trusts it: who is blocked sooner without. */
 void diag_note_held(struct diag *d);
-
-/* ---- history.c ---- */
-
-/* Where a process did something else than what it had always done at that point, or than its twin there. */
-struct diag_departure {
-    uint32_t op;       /* what it did */
-    uint32_t expected; /* the last time it did the usual thing; or what the twin did */
-    uint32_t seen;     /* how often it had; 0: a twin's */
-};
-struct diag_habit {
-    bool left;                       /* its loop */
-    bool back;                       /* and came back to it behind one call */
-    struct diag_departure departure; /* the first one */
-    bool kept;                       /* the op at upto is what the loop foretold */
-    bool due;                        /* what is asked for would have followed on its last calls */
-};
-/* What a departure must have to do with. */
-struct diag_question {
-    const struct rec_communicator *comm;
-    bool message; /* of this kind and peer; else no message */
-    uint8_t kind;
-    int32_t peer;
-};
-/* The calls that are like op, or like what others should have called for it. */
-struct diag_question diag_asks(const struct diag_op *op, bool counterpart);
-/*
- * How a process behaved near its end, measured by its own past: departures that concern what is asked
- * for, by what it called or should have called, no later than with the op at upto.
- */
-void diag_habit(struct diag *d, uint32_t proc, const struct diag_question *asked, uint32_t upto,
-                struct diag_habit *habit);
-void diag_evidence_departure(struct diag *d, struct rec_finding *f, const struct diag_departure *departure);
-
-/* ---- twins.c ---- */
-
-enum diag_twin { DIAG_TWIN_NONE, DIAG_TWIN_SAME, DIAG_TWIN_OTHER };
-/*
- * What other processes say of this one, which had called the same as they did, call for call, on the same
- * communicators or with the same part in others of their kind: have they called the same up to the op at
- * upto, too? OTHER: no, and departure tells where. NONE: there is none, or they disagree. Those involved (by
- * process) are not asked.
- */
-enum diag_twin diag_twins_tell(const struct diag *d, uint32_t upto, const bool *involved,
-                               struct diag_departure *departure);
-/* "rank 3 (host a, pid 7), which had called the same so far, called " */
-void diag_say_twin(const struct diag *d, struct diag_text *t, const struct diag_departure *departure);
 
 /* ---- waits.c ---- */
 

@@ -3,7 +3,7 @@
  * same op and then are not, the rank has left its loop. That decides who is wrong where the
  * others cannot: one against one, or in a circle.
  */
-#include "diag.h"
+#include "past.h"
 
 #include <stdlib.h>
 #include <string.h>

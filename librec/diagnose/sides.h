@@ -3,6 +3,7 @@
 #define DIAG_SIDES_H
 
 #include "lanes.h"
+#include "past.h"
 
 #define FIELD_KIND  1u
 #define FIELD_COUNT 2u

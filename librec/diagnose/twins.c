@@ -4,7 +4,7 @@
  * than that one did there, it is the exception; where both did the same, this is how the program goes on,
  * however new it is to both of them.
  */
-#include "diag.h"
+#include "past.h"
 
 #define IN_STEP   12  /* calls in a row that agree make two processes go in step */
 #define LOOK      96  /* last calls of the one that is asked about */
